@@ -1,0 +1,198 @@
+"""The owner's lock: a file beside the data, locked for as long as its owner lives and not a moment longer.
+
+The operating system's lock is the only fence: it ends with its process, so a killed owner is replaced at once and a
+live one refuses a second at once, in the same process too. What the file holds is for the error message alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import time
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from agentlane.errors import AgentLaneError, InvalidDefinition, OwnershipLost, SessionClosed, WrongProcess
+
+try:
+    import fcntl
+except ImportError:  # not POSIX: importing works, opening a disk store says so
+    fcntl = None  # type: ignore[assignment]
+
+ATTEMPTS_MAX = 16
+"""How often a lock file that is replaced between opening and locking is tried again."""
+OWNER_BYTES_MAX = 1024
+"""How much of a lock file is read to say who the owner is."""
+
+
+class OwnerLock:
+    """A held lock. Only ``acquire`` makes one; ``release`` ends it, as does the end of the process."""
+
+    def __init__(self, path: Path, descriptor: int, inode: tuple[int, int], what: str) -> None:
+        self.path = path
+        self.owner_pid = os.getpid()
+        self._descriptor = descriptor
+        self._inode = inode
+        self._place = str(path)  # looked at before each append
+        self._what = what
+        self._forked = False
+        _held.add(self)
+
+    @classmethod
+    def acquire(cls, lock_path: Path, *, error: type[AgentLaneError], what: str) -> OwnerLock:
+        """Lock ``lock_path``, making it (0600) and its folders (0700) where missing; never waits.
+
+        ``error`` is raised, saying who owns ``what`` and since when, if another descriptor holds the lock, of this
+        process or of another. ``OwnershipLost`` if the file keeps being replaced. ``OSError`` if it cannot be opened.
+        """
+        if fcntl is None:
+            raise InvalidDefinition(
+                f"{what}: stores on disk need POSIX file locks, which this platform does not have; use MemoryStore"
+            )
+        make_private_folder(lock_path.parent)
+        for _ in range(ATTEMPTS_MAX):
+            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                inode = _inode(os.fstat(descriptor))
+                if inode == _inode_at(lock_path):
+                    _write_owner(descriptor)
+                    return cls(lock_path, descriptor, inode, what)
+            except BlockingIOError:
+                owner = _read_owner(descriptor)
+                os.close(descriptor)
+                raise error(
+                    f"{what} is open for writing {_describe(owner)} (lock file {lock_path}): "
+                    "close it there, end that process, or open read-only",
+                    path=str(lock_path),
+                    owner=owner,
+                ) from None
+            except BaseException:
+                os.close(descriptor)
+                raise
+            # Removed or replaced between opening and locking: what we locked is not what others will find.
+            os.close(descriptor)
+        raise OwnershipLost(
+            f"{what}: the lock file {lock_path} was replaced {ATTEMPTS_MAX} times while it was being locked; "
+            "find the program that removes it",
+            path=str(lock_path),
+        )
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds the lock through this object."""
+        return self._descriptor >= 0
+
+    def check(self) -> None:
+        """``OwnershipLost`` unless the path still names the locked file; ``WrongProcess``, ``SessionClosed``."""
+        self.check_process()
+        if self._descriptor < 0:
+            raise SessionClosed(f"{self._what} is closed; open it again", path=str(self.path))
+        if _inode_at(self._place) != self._inode:
+            raise OwnershipLost(
+                f"{self._what}: the lock file {self.path} was removed or replaced, so another owner may be writing; "
+                "leave lock files alone, and open again",
+                path=str(self.path),
+            )
+
+    def check_process(self) -> None:
+        """``WrongProcess`` in a forked child of the owner."""
+        if self._forked:
+            raise WrongProcess(
+                f"{self._what} was opened by process {self.owner_pid}, and this is a forked child of it; "
+                "open it after forking, in the process that uses it",
+                owner_pid=self.owner_pid,
+            )
+
+    def release(self, *, unlink: bool = False) -> None:
+        """Give the lock up; a second call does nothing. ``unlink`` removes the file first, for ``delete`` alone.
+
+        In a forked child nothing is unlocked or removed: the lock is the parent's.
+        """
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        _held.discard(self)
+        try:
+            if unlink and _inode_at(self._place) == self._inode:
+                self.path.unlink()
+            # Not left to close: a process that is just being started from here shares the descriptor until it execs.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+    def _after_fork(self) -> None:
+        # Closing leaves the lock to the parent; LOCK_UN here would release it there too.
+        descriptor, self._descriptor = self._descriptor, -1
+        self._forked = True
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make ``folder`` and those above it where missing, each for the owner alone (0700); others stay as they are."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        try:
+            each.mkdir(mode=0o700)
+        except FileExistsError:
+            if not each.is_dir():
+                raise
+
+
+_held: WeakSet[OwnerLock] = WeakSet()
+
+
+def _close_in_child() -> None:
+    for lock in list(_held):
+        lock._after_fork()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _inode_at(path: str | Path) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return _inode(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def _write_owner(descriptor: int) -> None:
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode() + b"\n", 0)
+    except OSError:
+        # A full disk must not keep an owner out: the lock is what counts, the text is a courtesy.
+        pass
+
+
+def _read_owner(descriptor: int) -> dict[str, Any]:
+    try:
+        owner = json.loads(os.pread(descriptor, OWNER_BYTES_MAX, 0))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _describe(owner: dict[str, Any]) -> str:
+    if not {"pid", "host", "since"} <= owner.keys():
+        return "by another owner that left no name"
+    if owner["pid"] == os.getpid() and owner["host"] == socket.gethostname():
+        return f"in this same process since {owner['since']}"
+    return f"by process {owner['pid']} on {owner['host']} since {owner['since']}"
