@@ -1,0 +1,38 @@
+# Each command makes its own virtual environment when there is none, and again when pyproject.toml changes.
+#   make test ARGS=--whole          hands ARGS to the tool
+#   make test PYTHON=python3.13 VENV=.venv-3.13
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types bench clean
+
+demo: $(READY)
+	$(VENV)/bin/python examples/crash_and_resume.py $(ARGS)
+
+test: $(READY)
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+
+types: $(READY)
+	$(VENV)/bin/mypy --strict
+
+bench: $(READY)
+	$(VENV)/bin/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip is updated first: the one that comes with Python 3.11 does not know dependency groups.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "agentlane needs Python 3.11 or newer; try: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)/bin/python -m pip install --quiet --editable . --group dev
+	@touch $@
