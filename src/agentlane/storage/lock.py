@@ -86,6 +86,11 @@ class OwnerLock:
         """Whether this process holds the lock through this object."""
         return self._descriptor >= 0
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child of the owner, which owns nothing."""
+        return self._forked
+
     def check(self) -> None:
         """``OwnershipLost`` unless the path still names the locked file; ``WrongProcess``, ``SessionClosed``."""
         self.check_process()
@@ -132,18 +137,21 @@ class OwnerLock:
             os.close(descriptor)
 
 
-def make_private_folder(folder: Path) -> None:
-    """Make ``folder`` and those above it where missing, each for the owner alone (0700); others stay as they are."""
+def make_private_folder(folder: Path) -> list[Path]:
+    """Make ``folder`` and those above it where missing, each for the owner alone (0700); those that were made."""
     missing = []
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
+    made = []
     for each in reversed(missing):
         try:
             each.mkdir(mode=0o700)
+            made.append(each)
         except FileExistsError:
             if not each.is_dir():
                 raise
+    return made
 
 
 _held: WeakSet[OwnerLock] = WeakSet()

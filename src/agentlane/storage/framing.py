@@ -1,0 +1,271 @@
+"""The bytes of a JSONL session file: its lines, their checksum, and what each part is called.
+
+A line is a JSON object that begins with ``{"k":"`` and eight hexadecimal digits: the CRC-32 (zlib's) of all bytes after
+the comma that follows them, up to the newline. The rest is described in docs/reference/jsonl-format.md. Payloads stand
+verbatim at the end of the line, with their lengths in the writes, so that they come back byte for byte.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from agentlane.data.writes import AppendElement, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
+from agentlane.errors import InvalidWrite, PayloadTooLarge
+from agentlane.storage.index import OPERATIONS, encode_usage, operation_meta
+from agentlane.storage.places import LINE_BYTES_MAX, places_from
+
+FORMAT = 1
+"""The format that this version writes, and the newest it reads."""
+TAIL_BYTES_MAX = LINE_BYTES_MAX // 2
+"""What the writes of one commit may take of a line; the rest is more than the open operations can fill."""
+LINE_START = b'{"k":"'
+_PREFIX_BYTES = len(LINE_START) + 10
+
+Operations: TypeAlias = list[tuple[str, str, int]]
+"""Open operations as a line holds them: id, lane, started at; oldest first."""
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """The first line: what the file is."""
+
+    format: int = msgspec.field(name="agentlane")
+    id: str = msgspec.field(name="s")
+    created_at: int = msgspec.field(name="t")
+    metadata: dict[str, Any] = msgspec.field(name="m", default_factory=dict)
+
+
+class FormatOnly(Struct, frozen=True):
+    """As much of a first line as every format has."""
+
+    format: int = msgspec.field(name="agentlane")
+
+
+class Envelope(Struct, frozen=True, array_like=True, gc=False):
+    """What a line says of its commit."""
+
+    first_seq: int
+    at: int
+    session_id: str
+    epoch: int
+    operations: Operations | int
+    """The open operations if the commit changed them; else the offset of the last line that did, or 0."""
+    synced: int | None = None
+    """With durability ``disk``: the offset up to which the file was known to be synced when this was written."""
+
+
+class EntryFrame(Struct, frozen=True, array_like=True, gc=False, tag="e"):
+    """An entry. ``id`` is a number where only the last four hexadecimal digits differ from those of the entry before;
+    ``parent`` is 1 where it is the entry before, both in this line."""
+
+    id: str | int
+    kind: str
+    length: int
+    parent: str | int | None = 1
+
+
+class UsageFrame(Struct, frozen=True, array_like=True, gc=False, tag="u"):
+    """A ledger row; its payload is the row."""
+
+    length: int
+
+
+class SetFrame(Struct, frozen=True, array_like=True, gc=False, tag="s"):
+    """A value that is set."""
+
+    namespace: str
+    key: str
+    length: int
+
+
+class DeleteFrame(Struct, frozen=True, array_like=True, gc=False, tag="d"):
+    """A value that is deleted."""
+
+    namespace: str
+    key: str
+
+
+class AppendFrame(Struct, frozen=True, array_like=True, gc=False, tag="a"):
+    """An element that is appended to a list."""
+
+    namespace: str
+    key: str
+    length: int
+
+
+class DropFrame(Struct, frozen=True, array_like=True, gc=False, tag="x"):
+    """A list that is deleted."""
+
+    namespace: str
+    key: str
+
+
+Frame: TypeAlias = EntryFrame | UsageFrame | SetFrame | DeleteFrame | AppendFrame | DropFrame
+
+
+class Line(Struct, frozen=True, gc=False):
+    """A commit's line without its payloads."""
+
+    envelope: Envelope = msgspec.field(name="c")
+    frames: list[Frame] = msgspec.field(name="w")
+    payloads: msgspec.Raw = msgspec.field(name="p")
+
+
+class EnvelopeOnly(Struct, frozen=True, gc=False):
+    """A commit's line without its writes."""
+
+    envelope: Envelope = msgspec.field(name="c")
+
+
+_encode = msgspec.json.Encoder().encode
+decode_header = msgspec.json.Decoder(Header).decode
+decode_format = msgspec.json.Decoder(FormatOnly).decode
+decode_line = msgspec.json.Decoder(Line).decode
+decode_envelope = msgspec.json.Decoder(EnvelopeOnly).decode
+
+
+def seal(rest: bytes) -> bytes:
+    """A whole line, newline included, of what follows the checksum."""
+    return b'%b%08x",%b\n' % (LINE_START, zlib.crc32(rest), rest)
+
+
+def intact(line: bytes) -> bool:
+    """Whether a line, given without its newline, is as it was sealed."""
+    return (
+        line.startswith(LINE_START)
+        and line[14:16] == b'",'
+        and line[6:14] == b"%08x" % zlib.crc32(line[_PREFIX_BYTES:])
+    )
+
+
+def header_line(header: Header) -> bytes:
+    """The first line of a file."""
+    return seal(_encode(header)[1:])
+
+
+class Draft:
+    """A commit encoded but for what only its place in the file decides."""
+
+    __slots__ = ("_tail", "at", "epoch", "first_seq", "lengths", "operations", "session_id", "size")
+
+    def __init__(
+        self,
+        *,
+        writes: Sequence[Write],
+        first_seq: int,
+        at: int,
+        session_id: bytes,
+        epoch: int,
+        operations: dict[str, tuple[str, int]],
+    ) -> None:
+        """Encode ``writes``. ``operations`` are those open before, and are not changed.
+
+        ``InvalidWrite`` if a text cannot be encoded, ``PayloadTooLarge`` if the line would be too long.
+        """
+        frames, payloads, changed = _frames(writes, operations)
+        self.first_seq = first_seq
+        self.at = at
+        self.session_id = session_id
+        self.epoch = epoch
+        self.operations = changed
+        """The operations open after it, or None where it leaves them as they are."""
+        self.lengths = [len(payload) for payload in payloads]
+        joined = b",".join(payloads)
+        try:
+            self._tail = b',"w":%b,"p":[%b]}' % (_encode(frames), joined)
+        except UnicodeEncodeError as error:
+            raise InvalidWrite(f"an id, kind or address holds text that is not valid Unicode: {error}") from error
+        self.size = len(joined)
+        if len(self._tail) > TAIL_BYTES_MAX:
+            raise PayloadTooLarge(
+                f"a commit of {len(self._tail)} bytes, and one may have {TAIL_BYTES_MAX}; "
+                "store large content elsewhere and keep a reference to it",
+                size_bytes=len(self._tail),
+            )
+
+    def line(self, *, operations_at: int, synced: int | None) -> bytes:
+        """The commit's line. ``operations_at`` is where the operations were last written."""
+        if self.operations is None:
+            where = b"%d" % operations_at
+        else:
+            where = _encode(operation_list(self.operations))
+        known = b"" if synced is None else b",%d" % synced
+        return seal(
+            b'"c":[%d,%d,%b,%d,%b%b]%b'
+            % (self.first_seq, self.at, self.session_id, self.epoch, where, known, self._tail)
+        )
+
+    def places(self, line_offset: int, line_length: int) -> Iterator[int]:
+        """Where the payloads lie once the line is in the file."""
+        return places_from(line_offset + line_length - 3 - self.size, self.lengths)
+
+
+def encode_text(text: str) -> bytes:
+    """A text as JSON."""
+    return _encode(text)
+
+
+def operation_list(operations: dict[str, tuple[str, int]]) -> Operations:
+    """Open operations as a line holds them."""
+    found = [(operation_id, lane, started_at) for operation_id, (lane, started_at) in operations.items()]
+    return sorted(found, key=lambda each: (each[2], each[0]))
+
+
+def derived_number(new_id: str, previous: str) -> int | None:
+    """The number that stands for ``new_id`` behind ``previous`` (see ``agentlane.ids.derive``), if one does."""
+    if new_id[:-4] == previous[:-4] and len(new_id) == len(previous) > 4:
+        try:
+            number = int(new_id[-4:], 16)
+        except ValueError:
+            return None
+        if new_id[-4:] == f"{number:04x}":
+            return number
+    return None
+
+
+def _frames(
+    writes: Sequence[Write], operations: dict[str, tuple[str, int]]
+) -> tuple[list[tuple[Any, ...]], list[bytes], dict[str, tuple[str, int]] | None]:
+    """The writes as a line holds them, their payloads, and the open operations if they are other ones then."""
+    frames: list[tuple[Any, ...]] = []
+    payloads: list[bytes] = []
+    after = operations
+    previous = ""
+    for write in writes:
+        if isinstance(write, SetValue):
+            (namespace, key), payload = write
+            frames.append(("s", namespace, key, len(payload)))
+            payloads.append(payload)
+            if namespace == OPERATIONS:
+                meta = operation_meta(payload)
+                after = after | {key: (meta.lane, meta.started_at)}
+        elif isinstance(write, InsertEntry):
+            new_id, parent_id, kind, payload = write
+            number = derived_number(new_id, previous) if previous else None
+            short = new_id if number is None else number
+            if previous and parent_id == previous:
+                frames.append(("e", short, kind, len(payload)))
+            else:
+                frames.append(("e", short, kind, len(payload), parent_id))
+            payloads.append(payload)
+            previous = new_id
+        elif isinstance(write, DeleteValue):
+            namespace, key = write.address
+            frames.append(("d", namespace, key))
+            if namespace == OPERATIONS and key in after:
+                after = {each: meta for each, meta in after.items() if each != key}
+        elif isinstance(write, InsertUsage):
+            payload = encode_usage(write.row)
+            frames.append(("u", len(payload)))
+            payloads.append(payload)
+        elif isinstance(write, AppendElement):
+            (namespace, key), payload = write
+            frames.append(("a", namespace, key, len(payload)))
+            payloads.append(payload)
+        else:
+            frames.append(("x", *write.address))
+    return frames, payloads, None if after is operations or after == operations else after

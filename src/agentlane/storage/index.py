@@ -1,0 +1,306 @@
+"""What a session holds, as an index in memory: who is whose parent, what lies where, and the sums over the ledger.
+
+``P`` is a *place*: what a backend needs to find a payload again. To the memory store it is the payload, to the JSONL
+store where in the file the payload lies. Nothing here grows with superseded values.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from agentlane.data.usage import Stats, UsageRow
+from agentlane.data.writes import (
+    AppendElement,
+    DeleteList,
+    DeleteValue,
+    InsertEntry,
+    InsertUsage,
+    SetValue,
+    Write,
+)
+from agentlane.errors import InvalidWrite, UnknownEntry
+from agentlane.storage.contract import EntryRow
+from agentlane.storage.segments import NO_ROW, Segments
+
+P = TypeVar("P")
+
+OPERATIONS = "op.meta"
+"""The namespace whose values are the open operations (S20)."""
+_USAGE = -2
+"""What stands in place of a row for the id of a usage row: the two share one id space."""
+
+
+class Places(Protocol[P]):
+    """A column of places, appended to and read by number."""
+
+    def append(self, place: P, /) -> None: ...
+    def __getitem__(self, number: int, /) -> P: ...
+
+
+class OperationMeta(msgspec.Struct, frozen=True):
+    """The part of an ``op.meta`` payload that a store reads."""
+
+    lane: str
+    started_at: int
+
+
+_decode_meta = msgspec.json.Decoder(OperationMeta).decode
+
+
+def operation_meta(payload: bytes) -> OperationMeta:
+    """Who runs an operation and since when; ``msgspec.DecodeError`` if the payload is not as S20 says."""
+    return _decode_meta(payload)
+
+
+class Elements(Generic[P]):
+    """The elements of one list."""
+
+    __slots__ = ("places", "seqs")
+
+    def __init__(self) -> None:
+        self.seqs = array("q")
+        self.places: list[P] = []
+
+    def numbers(self, after: int | None, limit: int | None, *, reverse: bool) -> range:
+        """Which elements lie beyond ``after``, in the order asked for."""
+        if reverse:
+            end = len(self.seqs) if after is None else bisect_left(self.seqs, after)
+            return range(end - 1, -1, -1)[:limit]
+        return range(0 if after is None else bisect_right(self.seqs, after), len(self.seqs))[:limit]
+
+
+class SessionIndex(Generic[P]):
+    """The published state of one session."""
+
+    def __init__(self, entry_places: Places[P], ledger_places: Places[P]) -> None:
+        self.stats = Stats()
+        self.last_seq = 0
+        """The highest sequence number that a published write has."""
+        self.segments = Segments()
+        self.entry_places = entry_places
+        self.ledger_places = ledger_places
+        self.ledger_seqs = array("q")
+        self.values: dict[str, dict[str, P]] = {}
+        self.lists: dict[str, dict[str, Elements[P]]] = {}
+        self.rows: dict[str, int] = {}
+        """Rows of entries by id; ids of usage rows, which share the id space, have a negative number."""
+        self._ids: list[str] = []
+        self._entry_seqs = array("q")
+        self._commit_seqs = array("q")
+        self._commit_times = array("q")
+
+    # Writing.
+
+    def check(self, writes: Sequence[Write], submitted: dict[str, bool]) -> dict[str, bool]:
+        """Refuse what S2 refuses; else the ids that the commit uses up, with whether each is an entry's.
+
+        ``submitted`` holds those of commits that are on their way.
+        """
+        if not writes:
+            raise InvalidWrite("a commit without writes: there is nothing to make durable")
+        row_of = self.rows
+        fresh: dict[str, bool] = {}
+        for write in writes:
+            if isinstance(write, SetValue):
+                (namespace, key), payload = write
+                if namespace == OPERATIONS:
+                    _check_operation(key, payload)
+            elif isinstance(write, InsertEntry):
+                new_id, parent_id, _, payload = write
+                if new_id in row_of or new_id in fresh or new_id in submitted:
+                    raise InvalidWrite(f"entry id {new_id!r} is used already; take a fresh id", id=new_id)
+                if (
+                    parent_id is not None
+                    and row_of.get(parent_id, NO_ROW) < 0
+                    and not fresh.get(parent_id)
+                    and not submitted.get(parent_id)
+                ):
+                    raise InvalidWrite(
+                        f"entry {new_id!r}: its parent {parent_id!r} is no entry of this session", id=new_id
+                    )
+                fresh[new_id] = True
+            elif isinstance(write, InsertUsage):
+                row_id = write.row.id
+                if row_id in row_of or row_id in fresh or row_id in submitted:
+                    raise InvalidWrite(f"usage id {row_id!r} is used already; take a fresh id", id=row_id)
+                fresh[row_id] = False
+                continue
+            elif isinstance(write, AppendElement):
+                payload = write.payload
+            elif isinstance(write, DeleteValue | DeleteList):
+                continue
+            else:
+                raise InvalidWrite(f"{type(write).__name__} is not one of the six writes")
+            if b"\n" in payload:
+                raise InvalidWrite("a payload holds a newline byte; payloads are JSON texts on one line")
+        return fresh
+
+    def apply(self, writes: Sequence[Write], *, first_seq: int, at: int, places: Iterator[P]) -> None:
+        """Take in a checked commit. ``places`` gives one for each write that has a payload, in order."""
+        self.begin(first_seq, at)
+        for seq, write in enumerate(writes, first_seq):
+            if isinstance(write, SetValue):
+                namespace, key = write.address
+                self.set_value(namespace, key, next(places))
+            elif isinstance(write, InsertEntry):
+                entry_id, parent_id, kind, _ = write
+                parent = NO_ROW if parent_id is None else self.rows[parent_id]
+                self.insert_entry(entry_id, parent, kind, seq, next(places))
+            elif isinstance(write, DeleteValue):
+                namespace, key = write.address
+                self.delete_value(namespace, key)
+            elif isinstance(write, InsertUsage):
+                self.insert_usage(write.row.id, seq, next(places))
+            elif isinstance(write, AppendElement):
+                namespace, key = write.address
+                self.append_element(namespace, key, seq, next(places))
+            else:
+                self.delete_list(*write.address)
+        self.last_seq = first_seq + len(writes) - 1
+
+    def begin(self, first_seq: int, at: int) -> None:
+        """The writes that follow belong to this commit; ``last_seq`` is to be set after them."""
+        self._commit_seqs.append(first_seq)
+        self._commit_times.append(at)
+
+    def insert_entry(self, entry_id: str, parent: int, kind: str, seq: int, place: P) -> int:
+        """An entry with a fresh id under row ``parent``; its row."""
+        self.rows[entry_id] = row = self.segments.append(parent, kind)
+        self._ids.append(entry_id)
+        self._entry_seqs.append(seq)
+        self.entry_places.append(place)
+        return row
+
+    def insert_usage(self, row_id: str, seq: int, place: P) -> None:
+        """A ledger row with a fresh id."""
+        self.rows[row_id] = _USAGE
+        self.ledger_seqs.append(seq)
+        self.ledger_places.append(place)
+
+    def set_value(self, namespace: str, key: str, place: P) -> None:
+        """The value there is now at ``place``."""
+        keys = self.values.get(namespace)
+        if keys is None:
+            keys = self.values[namespace] = {}
+        keys[key] = place
+
+    def delete_value(self, namespace: str, key: str) -> None:
+        """No value is there."""
+        keys = self.values.get(namespace)
+        if keys is not None:
+            keys.pop(key, None)
+
+    def append_element(self, namespace: str, key: str, seq: int, place: P) -> None:
+        """One more element for the list there."""
+        elements = self.lists.setdefault(namespace, {}).get(key)
+        if elements is None:
+            elements = self.lists[namespace][key] = Elements()
+        elements.seqs.append(seq)
+        elements.places.append(place)
+
+    def delete_list(self, namespace: str, key: str) -> None:
+        """No list is there."""
+        self.lists.get(namespace, {}).pop(key, None)
+
+    # Reading.
+
+    def row_of(self, entry_id: str) -> int:
+        """The row of an entry, or a negative number."""
+        return self.rows.get(entry_id, NO_ROW)
+
+    def entry(self, row: int) -> EntryRow:
+        """An entry without its payload."""
+        return self._entry(row, self.segments.parent(row), self.segments.kind(row))
+
+    def path(
+        self,
+        start: str,
+        *,
+        newest_first: bool,
+        limit: int | None,
+        after: str | None,
+        kinds: Collection[str] | None,
+        stop_at: str | None,
+        stop_kind: str | None,
+    ) -> tuple[list[EntryRow], list[int]]:
+        """The entries of rule S16 without payloads, and their rows."""
+        start_row = self._known(start)
+        after_row = None
+        if after is not None:
+            after_row = self._known(after)
+            if not self.segments.on_path(after_row, start_row):
+                raise UnknownEntry(f"entry {after!r} is not on the path that starts at {start!r}", id=after)
+        stop_row = NO_ROW if stop_at is None else self.row_of(stop_at)
+        found = self.segments.path(
+            start_row,
+            newest_first=newest_first,
+            limit=limit,
+            after=after_row,
+            kinds=None if kinds is None else frozenset(kinds),
+            stop_at=None if stop_row < 0 else stop_row,
+            stop_kind=stop_kind,
+        )
+        return [self._entry(*each) for each in found], [row for row, _, _ in found]
+
+    def rows_after(self, seq: int, limit: int | None) -> range:
+        """Rows of the entries whose seq is greater, by seq."""
+        return range(bisect_right(self._entry_seqs, seq), len(self._ids))[:limit]
+
+    def ledger_after(self, seq: int, limit: int | None) -> range:
+        """Numbers of the ledger rows whose seq is greater, by seq."""
+        return range(bisect_right(self.ledger_seqs, seq), len(self.ledger_seqs))[:limit]
+
+    def time_of(self, seq: int) -> int:
+        """The time of the commit that wrote ``seq``."""
+        return self._commit_times[bisect_right(self._commit_seqs, seq) - 1]
+
+    def _entry(self, row: int, parent: int, kind: str) -> EntryRow:
+        seq = self._entry_seqs[row]
+        parent_id = None if parent == NO_ROW else self._ids[parent]
+        return EntryRow(self._ids[row], parent_id, seq, self.time_of(seq), kind, b"")
+
+    def _known(self, entry_id: str) -> int:
+        row = self.row_of(entry_id)
+        if row < 0:
+            raise UnknownEntry(f"no entry {entry_id!r} is in this session", id=entry_id)
+        return row
+
+
+def stats_after(stats: Stats, writes: Sequence[Write], ids: dict[str, bool]) -> Stats:
+    """The sums once ``writes`` are in, which use up ``ids`` (see ``check``)."""
+    if not ids:
+        return stats
+    entries, usage = sum(ids.values()), stats.usage
+    if entries < len(ids):
+        for write in writes:
+            if isinstance(write, InsertUsage):
+                usage = usage.plus(write.row)
+    return Stats(entries=stats.entries + entries, usage=usage)
+
+
+_encode_row = msgspec.json.Encoder().encode
+_decode_row = msgspec.json.Decoder(UsageRow).decode
+
+
+def encode_usage(row: UsageRow) -> bytes:
+    """A ledger row as a payload."""
+    return _encode_row(row)
+
+
+def decode_usage(payload: bytes) -> UsageRow:
+    """A payload as a ledger row; ``msgspec.DecodeError`` if it is none."""
+    return _decode_row(payload)
+
+
+def _check_operation(key: str, payload: bytes) -> None:
+    try:
+        operation_meta(payload)
+    except msgspec.DecodeError as error:
+        raise InvalidWrite(
+            f"{OPERATIONS}/{key}: the payload must be an object with text `lane` and integer `started_at`: {error}"
+        ) from error

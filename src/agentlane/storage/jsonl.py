@@ -1,0 +1,294 @@
+"""The JSONL store: a folder with one file a session, ``{session_id}.jsonl``, and its owner's lock beside it.
+
+``durability="disk"`` syncs each commit before it is reported, ``"process"`` writes it: what is reported survives power
+loss, or the death of the process. Opening writes nothing; files are for their owner alone (0600, new folders 0700).
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agentlane.clock import Clock, SystemClock
+from agentlane.errors import CorruptSession, InvalidName, InvalidWrite, SessionClosed, SessionOwned, UnknownSession
+from agentlane.ids import IdSource, Uuid7Source
+from agentlane.names import check_session_id
+from agentlane.storage.contract import (
+    Capabilities,
+    Durability,
+    OpenOperation,
+    Probe,
+    SessionInfo,
+    SessionStorage,
+)
+from agentlane.storage.files import FileSystem
+from agentlane.storage.framing import FORMAT, Header, header_line
+from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, read_header, read_open_operations
+from agentlane.storage.jsonl_session import JsonlSession
+from agentlane.storage.jsonl_thread import SyncThread
+from agentlane.storage.lock import OwnerLock, make_private_folder
+
+SUFFIX = ".jsonl"
+
+
+class JsonlStore:
+    """Sessions in files of one folder, which is made with the first session."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        durability: Durability = "disk",
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        files: FileSystem | None = None,
+    ) -> None:
+        """Name the folder; nothing is read or written yet. ``files`` is for tests."""
+        self._folder = Path(folder).resolve()
+        self._durable = durability == "disk"
+        self._clock = clock or SystemClock()
+        self._ids = ids or Uuid7Source(self._clock)
+        self._files = files or FileSystem()
+        self._thread = SyncThread(f"agentlane-sync-{self._folder.name}")
+        self._opened: set[JsonlSession] = set()
+        self._only: str | None = None
+        self._closed = False
+
+    @classmethod
+    def for_file(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "disk",
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        files: FileSystem | None = None,
+    ) -> JsonlStore:
+        """The one session in ``path``, its id the file's name without ``.jsonl``; other files beside it are not seen.
+
+        ``InvalidName`` if the name does not end so, or is no session id without it.
+        """
+        resolved = Path(path).resolve()
+        if resolved.suffix != SUFFIX:
+            raise InvalidName(f"{resolved}: the file of one session is named {{session id}}{SUFFIX}", value=str(path))
+        store = cls(resolved.parent, durability=durability, clock=clock, ids=ids, files=files)
+        store._only = check_session_id(resolved.stem)
+        return store
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Persistent, and owned across processes."""
+        return Capabilities(persistent=True, cross_process=True)
+
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
+        """Make an empty session; a crash leaves it there whole or not at all.
+
+        ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one.
+        """
+        self._check_usable()
+        if session_id is None:
+            session_id = self._only or self._ids.new()
+        self._check_id(session_id)
+        path = self._path(session_id)
+        if _exists(path):
+            raise _already(session_id)
+        self._make_folder()
+        lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
+        made = False
+        try:
+            if _exists(path):
+                made = True  # by whoever had the lock before
+                raise _already(session_id)
+            info = SessionInfo(id=session_id, created_at=self._clock.now_ms(), metadata=dict(metadata or {}))
+            self._write_header(path, info)
+            made = True
+            if self._durable:
+                self._files.sync_folder(self._folder)
+        finally:
+            lock.release(unlink=not made)
+        return info
+
+    async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
+        """Open a session. ``UnknownSession``; ``SessionOwned`` if it is open for writing already, here or elsewhere;
+        ``CorruptSession`` or ``UnsupportedFormat`` with the place, the file untouched.
+
+        A session that is opened read-only is seen as it is now; what its owner writes later is not.
+        """
+        self._check_usable()
+        path = self._known_path(session_id)
+        lock = None
+        if not read_only:
+            lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
+        try:
+            descriptor = self._open_file(session_id, os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND)
+            try:
+                loaded = LoadedFile(JsonlFile(self._files, path, descriptor, session_id))
+                await loaded.load()
+                self._check_usable()
+                session = JsonlSession(
+                    loaded,
+                    clock=self._clock,
+                    lock=lock,
+                    thread=self._thread if self._durable and not read_only else None,
+                    probe=probe,
+                    forget=self._opened.discard,
+                )
+            except BaseException:
+                self._files.close(descriptor)
+                raise
+        except BaseException:
+            if lock is not None:
+                lock.release(unlink=not _exists(path))
+            raise
+        self._opened.add(session)
+        return session
+
+    async def list(self) -> builtins.list[SessionInfo]:
+        """All sessions, oldest first. ``CorruptSession``, ``UnsupportedFormat`` for a file whose header is not read."""
+        self._check_usable()
+        found = []
+        for session_id in self._session_ids():
+            with self._reading(session_id) as file:
+                if file is not None:
+                    found.append(read_header(file)[0])
+        return sorted(found, key=lambda each: (each.created_at, each.id))
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session's file and the torn tails kept beside it; its lock file goes last."""
+        self._check_usable()
+        path = self._known_path(session_id)
+        lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
+        try:
+            for name in self._files.names(self._folder):
+                if name.startswith(f"{path.name}.torn-"):
+                    self._files.unlink(self._folder / name)
+            if _exists(path):
+                self._files.unlink(path)
+            if self._durable:
+                self._files.sync_folder(self._folder)
+        finally:
+            lock.release(unlink=not _exists(path))
+
+    async def open_operations(self) -> builtins.list[OpenOperation]:
+        """Operations that are not settled, oldest first, read from the end of each file."""
+        self._check_usable()
+        found = []
+        for session_id in self._session_ids():
+            with self._reading(session_id) as file:
+                if file is not None:
+                    found += [OpenOperation(session_id, *each) for each in read_open_operations(file)]
+        return sorted(found, key=lambda each: (each.started_at, each.session_id, each.operation_id))
+
+    async def close(self) -> None:
+        """Close every session that was opened here, then the store."""
+        self._closed = True
+        for session in builtins.list(self._opened):
+            await session.close()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"the store {self._folder} is closed; make another", path=str(self._folder))
+
+    def _check_id(self, session_id: str) -> None:
+        check_session_id(session_id)
+        if self._only is not None and session_id != self._only:
+            raise InvalidName(
+                f"session id {session_id!r}: this store is the one file {self._path(self._only)}", value=session_id
+            )
+
+    def _path(self, session_id: str) -> Path:
+        return self._folder / f"{session_id}{SUFFIX}"
+
+    def _known_path(self, session_id: str) -> Path:
+        check_session_id(session_id)
+        path = self._path(session_id)
+        if (self._only is not None and session_id != self._only) or not _exists(path):
+            raise UnknownSession(f"no session {session_id!r} is in {self._folder}", id=session_id)
+        return path
+
+    def _session_ids(self) -> Iterator[str]:
+        try:
+            names = self._files.names(self._folder)
+        except FileNotFoundError:
+            return
+        for name in sorted(names):
+            session_id = name.removesuffix(SUFFIX)
+            if name != session_id and self._only in (None, session_id) and not name.startswith("."):
+                yield session_id
+
+    @contextmanager
+    def _reading(self, session_id: str) -> Iterator[JsonlFile | None]:
+        """A session's file for a look without opening the session; None if it was deleted meanwhile."""
+        try:
+            descriptor = self._open_file(session_id, os.O_RDONLY)
+        except UnknownSession:
+            yield None
+            return
+        try:
+            yield JsonlFile(self._files, self._path(session_id), descriptor, session_id)
+        finally:
+            self._files.close(descriptor)
+
+    def _open_file(self, session_id: str, flags: int) -> int:
+        path = self._path(session_id)
+        try:
+            descriptor = self._files.open(path, flags)
+        except FileNotFoundError:
+            raise UnknownSession(f"no session {session_id!r} is in {self._folder}", id=session_id) from None
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EISDIR):
+                raise
+            raise _no_file(path) from error
+        if not stat.S_ISREG(self._files.status(descriptor).st_mode):
+            self._files.close(descriptor)
+            raise _no_file(path)
+        return descriptor
+
+    def _make_folder(self) -> None:
+        made = make_private_folder(self._folder)
+        if self._durable:
+            for each in made:
+                self._files.sync_folder(each.parent)
+
+    def _write_header(self, path: Path, info: SessionInfo) -> None:
+        """Put a file with a header in place at once, so that nobody ever finds half of one."""
+        line = header_line(Header(format=FORMAT, id=info.id, created_at=info.created_at, metadata=info.metadata))
+        fresh = path.with_name(f".{path.name}.new")
+        descriptor = self._files.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            try:
+                left = memoryview(line)
+                while left:
+                    left = left[self._files.write(descriptor, left) :]
+                if self._durable:
+                    self._files.sync(descriptor)
+            finally:
+                self._files.close(descriptor)
+            self._files.rename(fresh, path)
+        except BaseException:
+            self._files.unlink(fresh)
+            raise
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _already(session_id: str) -> InvalidWrite:
+    return InvalidWrite(f"session {session_id!r} exists already; open it, or take another id", id=session_id)
+
+
+def _no_file(path: Path) -> CorruptSession:
+    return CorruptSession(
+        f"{path}: is a folder, a link or a device, and a session is a plain file; name the file itself", path=str(path)
+    )

@@ -1,0 +1,320 @@
+"""One open session of a JSONL store: commits go to the file's end, reads to places in it.
+
+With durability ``process`` a commit is written and reported inside ``submit``: a thread hop costs more than the write.
+With ``disk`` it goes to the store's thread, and all commits that arrive while a sync runs share the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import anyio
+
+from agentlane.clock import Clock
+from agentlane.data.writes import Write
+from agentlane.errors import CorruptSession
+from agentlane.storage.contract import Commit, Pending, Probe
+from agentlane.storage.framing import Draft, encode_text
+from agentlane.storage.index import stats_after
+from agentlane.storage.indexed import IndexedStorage
+from agentlane.storage.jsonl_reader import LoadedFile
+from agentlane.storage.jsonl_thread import SyncThread
+from agentlane.storage.jsonl_writer import JsonlWriter, Placed, Tail
+from agentlane.storage.lock import OwnerLock
+from agentlane.storage.places import range_of
+
+_log = logging.getLogger("agentlane")
+
+
+class _Job(NamedTuple):
+    """A commit on its way."""
+
+    draft: Draft
+    writes: Sequence[Write]
+    ids: Iterable[str]
+    commit: Commit
+    publish: Callable[[Commit], None] | None
+    name: str
+
+
+class JsonlSession(IndexedStorage[int]):
+    """One open session of a ``JsonlStore``."""
+
+    def __init__(
+        self,
+        loaded: LoadedFile,
+        *,
+        clock: Clock,
+        lock: OwnerLock | None,
+        thread: SyncThread | None,
+        probe: Probe | None,
+        forget: Callable[[JsonlSession], None],
+    ) -> None:
+        """Take over a loaded file and its descriptor; without ``lock`` for reading, with ``thread`` for ``disk``."""
+        super().__init__(loaded.info, loaded.index, epoch=loaded.epoch + 1, read_only=lock is None, probe=probe)
+        file = loaded.file
+        self._files = file.files
+        self._path = file.path
+        self._descriptor = file.descriptor
+        self._clock = clock
+        self._lock = lock
+        self._forget = forget
+        tail = None
+        if file.size > loaded.good_end:
+            tail = Tail(loaded.good_end, loaded.tail_reason)
+            self._findings.append(
+                f"{file.path}: {file.size - tail.offset} bytes behind byte {tail.offset} are no whole commit "
+                f"({tail.reason}); " + ("they are passed over" if lock is None else "the next commit cuts them off")
+            )
+        self._id = encode_text(loaded.info.id)
+        self._next_seq = loaded.index.last_seq + 1
+        self._stats = loaded.index.stats
+        self._operations = loaded.operations
+        self._writer: JsonlWriter | None = None
+        if lock is not None:
+            self._writer = JsonlWriter(
+                self._files,
+                self._path,
+                self._descriptor,
+                lock,
+                tail=tail,
+                durable=thread is not None,
+                synced=loaded.synced,
+                operations_at=loaded.operations_at,
+                found=self._findings.append,
+            )
+        self._thread = thread
+        self._loop = asyncio.get_running_loop()
+        self._submitted: dict[str, bool] = {}  # ids of commits on their way, with whether each is an entry's
+        self._arrived: list[_Job] = []  # submitted in this turn of the event loop
+        self._handed: deque[_Job] = deque()  # given to the thread
+        self._medium = threading.RLock()  # held while the thread uses the file, so that nobody closes it meanwhile
+        self._closing = False
+        self._left = False  # the store and the thread know that it is closed
+        self._broken = False  # the thread met a failure, and writes nothing more
+        self._drained: asyncio.Future[None] | None = None
+        if thread is not None:
+            thread.start()
+
+    def submit(
+        self, writes: Sequence[Write], *, publish: Callable[[Commit], None] | None = None, name: str = "commit"
+    ) -> Pending:
+        """Encode a commit and write it, or have it written."""
+        self._check_writable()
+        if self._closing:
+            raise self._closed_error()
+        if self._probe is not None:
+            self._reach(f"commit.{name}.before")
+        ids = self._index.check(writes, self._submitted)
+        first_seq, at = self._next_seq, self._clock.now_ms()
+        draft = Draft(
+            writes=writes,
+            first_seq=first_seq,
+            at=at,
+            session_id=self._id,
+            epoch=self._epoch,
+            operations=self._operations,
+        )
+        # From here on nothing is refused.
+        self._next_seq += len(writes)
+        self._stats = stats_after(self._stats, writes, ids)
+        if draft.operations is not None:
+            self._operations = draft.operations
+        job = _Job(draft, writes, ids, Commit(first_seq, at, self._stats), publish, name)
+        pending = Pending()
+        self._pendings.append(pending)
+        if self._thread is None:
+            self._write_now(job)
+        else:
+            self._submitted.update(ids)
+            if not self._arrived:
+                # At the end of this turn, so that commits that arrive together share one sync from the first.
+                self._loop.call_soon(self._hand_over)
+            self._arrived.append(job._replace(writes=tuple(writes)))
+        return pending
+
+    async def close(self) -> None:
+        """Wait for submitted commits, then give up the file, the thread and the lock, also when cancelled."""
+        self._closing = True
+        try:
+            while self._pendings and not self._closed and not self._forked():
+                if self._drained is None or self._drained.done():
+                    self._drained = self._loop.create_future()
+                await _outlast(self._drained)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Give everything up at once; what the thread has begun is finished, and not reported."""
+        if self._forked():
+            self._closed = self._left = True  # file, thread and lock are the parent's
+            return
+        self._let_go()
+        if not self._left:
+            self._left = True
+            if self._thread is not None:
+                self._thread.stop()
+            self._forget(self)
+        self._wake_closers()
+
+    # On the event loop.
+
+    def _check_usable(self) -> None:
+        super()._check_usable()
+        if self._lock is not None:
+            self._lock.check_process()
+
+    def _write_now(self, job: _Job) -> None:
+        try:
+            placed = self._append([job])
+        except _Stopped as stopped:
+            self.kill()
+            raise stopped.by from None
+        except BaseException as error:
+            # Whatever it was, an interrupt included: the file may hold what nobody was told of.
+            self._end(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._report(job, placed[0])
+
+    def _report(self, job: _Job, placed: Placed) -> None:
+        draft, commit = job.draft, job.commit
+        self._index.apply(job.writes, first_seq=commit.first_seq, at=commit.at, places=draft.places(*placed))
+        self._index.stats = commit.stats
+        if self._submitted:
+            for each in job.ids:
+                del self._submitted[each]
+        self._publish(commit, job.publish, job.name)
+
+    def _hand_over(self) -> None:
+        if self._thread is not None and not self._closed:
+            self._handed.extend(self._arrived)
+            self._arrived.clear()
+            self._thread.run(self._work)
+
+    def _written(self, jobs: Sequence[_Job], placed: Sequence[Placed]) -> None:
+        """What the thread posts: the medium has these commits."""
+        try:
+            for job, each in zip(jobs, placed, strict=True):
+                if self._closed or self._fault is not None:
+                    break
+                self._report(job, each)
+        except BaseException as error:
+            if not self._closed:
+                raise
+            self._stopped(error)  # it came from the probe, and this storage is dead by now
+        if not self._pendings:
+            self._wake_closers()
+
+    def _failed(self, error: BaseException) -> None:
+        """What the thread posts: the medium failed."""
+        if not self._closed:
+            self._end(error)
+            self._wake_closers()
+
+    def _stopped(self, by: BaseException) -> None:
+        """What the thread posts: the probe stopped everything."""
+        self.kill()
+        if self.on_fault is not None:
+            self.on_fault(by)
+        else:
+            _log.error("session %r was stopped by %r, and nobody listens", self._info.id, by)
+
+    def _wake_closers(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    # On the store's thread.
+
+    def _work(self) -> None:
+        """Write what was handed over by now, with one sync, and post what came of it."""
+        posted: Callable[[], None]
+        with self._medium:
+            jobs: list[_Job] = []
+            while self._handed:
+                jobs.append(self._handed.popleft())
+            if not jobs or self._closed or self._broken:
+                return
+            try:
+                posted = partial(self._written, jobs, self._append(jobs))
+            except _Stopped as stopped:
+                self._let_go()  # dies here and now, as the process would
+                posted = partial(self._stopped, stopped.by)
+            except Exception as error:  # not narrower: whatever happens to the thread, the session must be told
+                self._broken = True
+                posted = partial(self._failed, error)
+        try:
+            self._loop.call_soon_threadsafe(posted)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    # On either.
+
+    def _append(self, jobs: Sequence[_Job]) -> Sequence[Placed]:
+        if self._writer is None:
+            raise self._closed_error()
+        half_written = [partial(self._reach_inside, job.name) for job in jobs] if self._probe is not None else []
+        return self._writer.append([job.draft for job in jobs], half_written)
+
+    def _reach_inside(self, name: str) -> None:
+        try:
+            if self._probe is not None:
+                self._probe.reached(f"commit.{name}.inside")
+        except BaseException as by:
+            raise _Stopped(by) from by
+
+    def _let_go(self) -> None:
+        """Give up the file and the lock, as the end of the process would."""
+        with self._medium:
+            if not self._closed:
+                self._closed = True
+                self._files.close(self._descriptor)
+                if self._lock is not None:
+                    self._lock.release()
+
+    def _forked(self) -> bool:
+        return self._lock is not None and self._lock.forked
+
+    def _fetch(self, places: Iterable[int]) -> list[bytes]:
+        pread, descriptor = self._files.pread, self._descriptor
+        found = []
+        for place in places:
+            offset, length = range_of(place)
+            payload = pread(descriptor, length, offset)
+            if len(payload) < length:
+                raise CorruptSession(
+                    f"{self._path}: {length} bytes at byte {offset} are gone: somebody cut the file while it was open",
+                    path=str(self._path),
+                    offset=offset,
+                )
+            found.append(payload)
+        return found
+
+
+class _Stopped(BaseException):
+    """The probe stopped everything while a line was half written."""
+
+    def __init__(self, by: BaseException) -> None:
+        super().__init__()
+        self.by = by
+
+
+async def _outlast(future: asyncio.Future[None]) -> None:
+    """Wait for ``future`` through cancellation, native or anyio's, and only then raise it."""
+    try:
+        await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with anyio.CancelScope(shield=True):
+                try:
+                    await asyncio.shield(future)
+                except asyncio.CancelledError:
+                    pass  # native cancellation comes through an anyio shield
+        raise

@@ -1,0 +1,190 @@
+"""Appends lines to a session file: checks that it is still ours, cuts a torn tail off first, mends what it can.
+
+Where it runs does not matter to it: inline for durability ``process``, on the store's thread for ``disk``.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlane.errors import OwnershipLost
+from agentlane.storage.files import FileSystem
+from agentlane.storage.framing import Draft
+from agentlane.storage.lock import OwnerLock
+from agentlane.storage.places import FILE_BYTES_MAX
+
+COPY_BYTES = 1 << 20
+TORN_FILES_MAX = 10_000
+"""How many torn tails are kept beside one file."""
+
+_log = logging.getLogger("agentlane")
+
+
+class Placed(NamedTuple):
+    """Where a line went."""
+
+    offset: int
+    length: int
+
+
+class Tail(NamedTuple):
+    """What lies behind the last good line of a file, and why it is none."""
+
+    offset: int
+    reason: str
+
+
+class JsonlWriter:
+    """The one writer of a session file, used by one thread at a time."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: Path,
+        descriptor: int,
+        lock: OwnerLock,
+        *,
+        tail: Tail | None,
+        durable: bool,
+        synced: int,
+        operations_at: int,
+        found: Callable[[str], None],
+    ) -> None:
+        status = files.status(descriptor)
+        self._files = files
+        self._path = path
+        self._place = str(path)
+        self._descriptor = descriptor
+        self._lock = lock
+        self._inode = (status.st_dev, status.st_ino)
+        self._size = status.st_size
+        self._tail = tail
+        self._durable = durable
+        self._synced = synced
+        self._folder_synced = False
+        self._operations_at = operations_at
+        self._found = found
+
+    def append(self, drafts: Sequence[Draft], half_written: Sequence[Callable[[], None]] = ()) -> list[Placed]:
+        """Write the drafts' lines with one write, and with durability ``disk`` sync them; where each one went.
+
+        ``half_written`` are called when half of the line with the same number is written; with them each line is
+        written by itself, in two halves. ``OwnershipLost`` before anything is written if the file or its lock is not
+        as it was left. ``OSError`` after an attempt to cut the file back to what it was.
+        """
+        self._check_owner()
+        try:
+            if self._tail is not None:
+                self._cut(self._tail)
+                self._tail = None
+            offset = size = self._size
+            operations_at = self._operations_at
+            lines: list[bytes] = []
+            placed: list[Placed] = []
+            for draft in drafts:
+                line = draft.line(operations_at=operations_at, synced=self._synced if self._durable else None)
+                if draft.operations is not None:
+                    operations_at = offset
+                lines.append(line)
+                placed.append(Placed(offset, len(line)))
+                offset += len(line)
+            if offset > FILE_BYTES_MAX:
+                raise OSError(errno.EFBIG, f"a session file may have {FILE_BYTES_MAX} bytes", str(self._path))
+            if half_written:
+                for line, reached in zip(lines, half_written, strict=True):
+                    self._write(line[: len(line) // 2])
+                    reached()
+                    self._write(line[len(line) // 2 :])
+            else:
+                self._write(lines[0] if len(lines) == 1 else b"".join(lines))
+            if self._durable:
+                self._sync()
+        except OSError:
+            self._cut_back()
+            raise
+        self._operations_at = operations_at
+        self._size = size = offset
+        if self._durable:
+            self._synced = size
+        return placed
+
+    def _check_owner(self) -> None:
+        self._lock.check()
+        try:
+            status = self._files.status_at(self._place)
+        except FileNotFoundError:
+            raise self._lost("is gone") from None
+        if (status.st_dev, status.st_ino) != self._inode:
+            raise self._lost("is another file now")
+        if status.st_size != self._size:
+            raise self._lost(f"has {status.st_size} bytes, and this owner left {self._size}")
+
+    def _lost(self, what: str) -> OwnershipLost:
+        return OwnershipLost(
+            f"{self._path} {what}: somebody else replaced or wrote it; nothing was written, open it again",
+            path=str(self._path),
+        )
+
+    def _write(self, data: bytes) -> None:
+        """Write all of ``data``, in as many calls as the system needs."""
+        taken = self._files.write(self._descriptor, data)
+        while taken < len(data):
+            more = self._files.write(self._descriptor, memoryview(data)[taken:])
+            if more <= 0:
+                raise OSError(errno.EIO, "the file takes no more bytes and says no reason", str(self._path))
+            taken += more
+
+    def _sync(self) -> None:
+        self._files.sync(self._descriptor)
+        if not self._folder_synced:
+            # Whoever made the file may have done so without syncing: its entry must be there before this is reported.
+            self._files.sync_folder(self._path.parent)
+            self._folder_synced = True
+
+    def _cut_back(self) -> None:
+        """After a failed write: what it left must not be found by the next owner."""
+        try:
+            if self._tail is None and self._files.status(self._descriptor).st_size > self._size:
+                self._files.truncate(self._descriptor, self._size)
+        except OSError as error:
+            # Then an incomplete line is a torn tail to the next owner, and a complete one a commit (S10).
+            _log.warning("%s: a failed write could not be cut off again: %s", self._path, error)
+
+    def _cut(self, tail: Tail) -> None:
+        """Keep a torn tail aside, then cut it off, so that nothing is ever glued to it."""
+        aside, copy = self._open_aside()
+        try:
+            at = tail.offset
+            while at < self._size:
+                piece = self._files.pread(self._descriptor, min(COPY_BYTES, self._size - at), at)
+                if not piece:
+                    break
+                at += len(piece)
+                left = memoryview(piece)
+                while left:
+                    left = left[self._files.write(copy, left) :]
+            if self._durable:
+                self._files.sync(copy)
+        finally:
+            self._files.close(copy)
+        size = self._size - tail.offset
+        self._files.truncate(self._descriptor, tail.offset)
+        self._size = tail.offset
+        self._folder_synced = False
+        text = f"{self._path}: {size} bytes behind byte {tail.offset} were cut off ({tail.reason}) and are in {aside}"
+        self._found(text)
+        _log.warning("%s", text)
+
+    def _open_aside(self) -> tuple[Path, int]:
+        for number in range(1, TORN_FILES_MAX + 1):
+            aside = self._path.with_name(f"{self._path.name}.torn-{number}")
+            try:
+                return aside, self._files.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:
+                continue
+        raise OSError(errno.EEXIST, f"{TORN_FILES_MAX} torn tails lie beside it; move them away", str(self._path))

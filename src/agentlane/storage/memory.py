@@ -1,0 +1,193 @@
+"""The memory store: the reference semantics of the contract, lost with the process.
+
+The store object is the medium: a session that was closed or killed can be opened again for as long as the store
+lives. Payloads are bytes and ledger rows are encoded, so nothing live is shared with whoever wrote or reads.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agentlane.clock import Clock, SystemClock
+from agentlane.data.writes import AppendElement, InsertEntry, InsertUsage, SetValue, Write
+from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionOwned, UnknownSession
+from agentlane.ids import IdSource, Uuid7Source
+from agentlane.names import check_session_id
+from agentlane.storage.contract import Capabilities, Commit, OpenOperation, Pending, Probe, SessionInfo, SessionStorage
+from agentlane.storage.index import OPERATIONS, SessionIndex, encode_usage, operation_meta, stats_after
+from agentlane.storage.indexed import IndexedStorage
+
+
+class MemoryStore:
+    """Sessions in memory. They survive neither power loss nor the end of the process, nor the store object."""
+
+    def __init__(self, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._ids = ids or Uuid7Source(self._clock)
+        self._media: dict[str, _Medium] = {}
+        self._opened: set[MemorySession] = set()
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Not persistent, one process."""
+        return Capabilities(persistent=False, cross_process=False)
+
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
+        """Make an empty session. ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one."""
+        self._check_usable()
+        session_id = self._ids.new() if session_id is None else check_session_id(session_id)
+        if session_id in self._media:
+            raise InvalidWrite(f"session {session_id!r} exists already; open it, or take another id", id=session_id)
+        medium = _Medium(session_id, self._clock.now_ms(), msgspec.json.encode(dict(metadata or {})))
+        self._media[session_id] = medium
+        return medium.info()
+
+    async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
+        """Open a session. ``UnknownSession``; ``SessionOwned`` if it is open for writing already."""
+        self._check_usable()
+        medium = self._medium(session_id)
+        if not read_only and medium.owner is not None:
+            raise _owned(session_id)
+        session = MemorySession(medium, self._clock, read_only=read_only, probe=probe, forget=self._opened.discard)
+        self._opened.add(session)
+        return session
+
+    async def list(self) -> builtins.list[SessionInfo]:
+        """All sessions, oldest first."""
+        self._check_usable()
+        return [medium.info() for medium in sorted(self._media.values(), key=lambda each: (each.created_at, each.id))]
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session. ``UnknownSession``; ``SessionOwned`` if it is open for writing."""
+        self._check_usable()
+        if self._medium(session_id).owner is not None:
+            raise _owned(session_id)
+        del self._media[session_id]
+
+    async def open_operations(self) -> builtins.list[OpenOperation]:
+        """Operations that are not settled, oldest first."""
+        self._check_usable()
+        found = []
+        for medium in self._media.values():
+            for operation_id, payload in medium.index.values.get(OPERATIONS, {}).items():
+                meta = operation_meta(payload)
+                found.append(OpenOperation(medium.id, operation_id, meta.lane, meta.started_at))
+        return sorted(found, key=lambda each: (each.started_at, each.session_id, each.operation_id))
+
+    async def close(self) -> None:
+        """Close every session, then the store: what it holds is gone."""
+        for session in list(self._opened):
+            await session.close()
+        self._closed = True
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise SessionClosed("the store is closed, and what a MemoryStore held is gone")
+
+    def _medium(self, session_id: str) -> _Medium:
+        medium = self._media.get(session_id)
+        if medium is None:
+            raise UnknownSession(f"no session {session_id!r} is in this store", id=session_id)
+        return medium
+
+
+class _Medium:
+    """What stands for a session's file."""
+
+    def __init__(self, session_id: str, created_at: int, metadata: bytes) -> None:
+        self.id = session_id
+        self.created_at = created_at
+        self.metadata = metadata
+        self.index = SessionIndex[bytes]([], [])
+        self.epoch = 0
+        self.owner: MemorySession | None = None
+
+    def info(self) -> SessionInfo:
+        return SessionInfo(id=self.id, created_at=self.created_at, metadata=msgspec.json.decode(self.metadata))
+
+
+class MemorySession(IndexedStorage[bytes]):
+    """One open session of a ``MemoryStore``. Commits are reported inside ``submit``."""
+
+    def __init__(
+        self,
+        medium: _Medium,
+        clock: Clock,
+        *,
+        read_only: bool,
+        probe: Probe | None,
+        forget: Callable[[MemorySession], None],
+    ) -> None:
+        super().__init__(medium.info(), medium.index, epoch=medium.epoch + 1, read_only=read_only, probe=probe)
+        self._medium = medium
+        self._clock = clock
+        self._forget = forget
+        if not read_only:
+            medium.owner = self
+
+    def submit(
+        self, writes: Sequence[Write], *, publish: Callable[[Commit], None] | None = None, name: str = "commit"
+    ) -> Pending:
+        """Take in a commit and report it at once."""
+        self._check_writable()
+        if self._probe is not None:
+            self._reach(f"commit.{name}.before")
+        index, medium = self._index, self._medium
+        ids = index.check(writes, _NONE)
+        if self._probe is not None:
+            self._reach(f"commit.{name}.inside")
+        pending = Pending()
+        self._pendings.append(pending)
+        if medium.owner is not self or medium.epoch > self._epoch:
+            self._end(self._lost())
+            return pending
+        medium.epoch = self._epoch
+        first_seq, at = index.last_seq + 1, self._clock.now_ms()
+        index.apply(writes, first_seq=first_seq, at=at, places=_payloads(writes))
+        index.stats = stats = stats_after(index.stats, writes, ids)
+        self._publish(Commit(first_seq, at, stats), publish, name)
+        return pending
+
+    async def close(self) -> None:
+        """Give the session up; nothing is ever under way."""
+        self.kill()
+
+    def kill(self) -> None:
+        """As ``close``."""
+        self._closed = True
+        if self._medium.owner is self:
+            self._medium.owner = None
+        self._forget(self)
+
+    def _fetch(self, places: Iterable[bytes]) -> list[bytes]:
+        return list(places)
+
+    def _lost(self) -> OwnershipLost:
+        return OwnershipLost(
+            f"session {self._info.id!r}: an owner of epoch {self._medium.epoch} has written, this one is of epoch "
+            f"{self._epoch}; open it again",
+            id=self._info.id,
+        )
+
+
+_NONE: dict[str, bool] = {}
+
+
+def _payloads(writes: Sequence[Write]) -> Iterator[bytes]:
+    for write in writes:
+        if isinstance(write, SetValue | InsertEntry | AppendElement):
+            yield write.payload
+        elif isinstance(write, InsertUsage):
+            yield encode_usage(write.row)
+
+
+def _owned(session_id: str) -> SessionOwned:
+    return SessionOwned(
+        f"session {session_id!r} is open for writing already, in this process; close it there, or open it read-only",
+        id=session_id,
+    )
