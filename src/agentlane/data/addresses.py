@@ -1,0 +1,104 @@
+"""The typed addresses at which the library keeps its own values and lists, and those of applications."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from agentlane.data.writes import Address
+from agentlane.errors import InvalidName
+from agentlane.names import check_name
+
+T = TypeVar("T")
+
+BRANCH_TIP = "branch.tip"
+LANE_CONFIG = "lane.config"
+LANE_STATE = "lane.state"
+OP_META = "op.meta"
+OP_CONFIG = "op.config"
+OP_STATE = "op.state"
+OP_MEMO = "op.memo"
+PENDING_ENTRY = "pending.entry"
+PENDING_OUTPUT = "pending.output"
+PENDING_FRAMES = "pending.frames"
+RESULT = "result"
+SESSION_NAME = "session.name"
+LABEL = "label"
+
+
+def branch_tip(branch: str) -> Address:
+    return Address(BRANCH_TIP, branch)
+
+
+def lane_config(lane: str) -> Address:
+    return Address(LANE_CONFIG, lane)
+
+
+def lane_state(lane: str) -> Address:
+    return Address(LANE_STATE, lane)
+
+
+def op_meta(operation: str) -> Address:
+    return Address(OP_META, operation)
+
+
+def op_config(operation: str) -> Address:
+    return Address(OP_CONFIG, operation)
+
+
+def op_state(operation: str) -> Address:
+    return Address(OP_STATE, operation)
+
+
+def op_memo(operation: str, call: str, name: str) -> Address:
+    return Address(OP_MEMO, f"{operation}|{call}|{name}")
+
+
+def pending_entry(entry: str) -> Address:
+    return Address(PENDING_ENTRY, entry)
+
+
+def pending_output(operation: str, call: str) -> Address:
+    return Address(PENDING_OUTPUT, f"{operation}|{call}")
+
+
+def pending_frames(operation: str, response: str) -> Address:
+    return Address(PENDING_FRAMES, f"{operation}|{response}")
+
+
+def result(operation: str) -> Address:
+    return Address(RESULT, operation)
+
+
+SESSION_NAME_ADDRESS = Address(SESSION_NAME, "")
+
+
+def label(entry: str) -> Address:
+    return Address(LABEL, entry)
+
+
+class ValueAddress(Generic[T]):
+    """Where an application keeps one value of type ``type``; the namespace begins with ``app.``."""
+
+    __slots__ = ("address", "type")
+
+    def __init__(self, namespace: str, key: str, type: type[T]) -> None:
+        self.address = app_address(namespace, key)
+        self.type = type
+
+
+class ListAddress(Generic[T]):
+    """Where an application keeps a list of elements of type ``type``; the namespace begins with ``app.``."""
+
+    __slots__ = ("address", "type")
+
+    def __init__(self, namespace: str, key: str, type: type[T]) -> None:
+        self.address = app_address(namespace, key)
+        self.type = type
+
+
+def app_address(namespace: str, key: str) -> Address:
+    """A checked address of an application; raises ``InvalidName``."""
+    check_name(namespace, "namespace")
+    if not namespace.startswith("app."):
+        raise InvalidName(f"namespace {namespace!r}: an application's namespaces begin with 'app.'", value=namespace)
+    return Address(namespace, check_name(key, "key"))

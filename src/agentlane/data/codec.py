@@ -1,0 +1,63 @@
+"""Records to JSON text and back, with kept typed decoders; what cannot be read is named by its place."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from agentlane.data.entries import Entry, EntryBody
+from agentlane.data.messages import Frame, UserPart
+from agentlane.data.operations import LaneConfig, LaneState, OperationConfig, OperationMeta, OperationState
+from agentlane.data.results import OperationResult
+from agentlane.errors import CorruptSession, InvalidMessage, UnsupportedFormat
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+
+
+class Kind(Generic[T]):
+    """One type of stored record with its kept decoder."""
+
+    def __init__(self, type: Any, what: str) -> None:
+        self._decode = msgspec.json.Decoder(type).decode
+        self._what = what
+
+    def decode(self, payload: bytes, place: str) -> T:
+        """The record in ``payload``; ``CorruptSession`` or ``UnsupportedFormat`` names ``place``."""
+        try:
+            return self._decode(payload)  # type: ignore[no-any-return]
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if "Invalid value" in str(error):
+                raise UnsupportedFormat(
+                    f"{self._what} at {place}: {error}; it was written by a newer version", place=place
+                ) from error
+            raise CorruptSession(f"{self._what} at {place}: {error}", place=place) from error
+
+    def seal(self, record: T, path: str) -> tuple[bytes, T]:
+        """``record`` as stored and a copy of it as it will be read back; wrong types are refused with the path."""
+        try:
+            payload = encode(record)
+            return payload, self._decode(payload)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            raise InvalidMessage(f"{path}: {error}", path=path) from error
+
+
+BODY: Final[Kind[EntryBody]] = Kind(EntryBody, "entry")
+META: Final[Kind[OperationMeta]] = Kind(OperationMeta, "operation")
+CONFIG: Final[Kind[OperationConfig]] = Kind(OperationConfig, "operation's configuration")
+STATE: Final[Kind[OperationState]] = Kind(OperationState, "operation's state")
+LANE_CONFIG: Final[Kind[LaneConfig]] = Kind(LaneConfig, "lane's configuration")
+LANE_STATE: Final[Kind[LaneState]] = Kind(LaneState, "lane's state")
+RESULT: Final[Kind[OperationResult]] = Kind(OperationResult, "result")
+FRAMES: Final[Kind[tuple[Frame, ...]]] = Kind(tuple[Frame, ...], "frames")
+PROGRESS: Final[Kind[tuple[UserPart, ...]]] = Kind(tuple[UserPart, ...], "progress")
+TEXT: Final[Kind[str]] = Kind(str, "text")
+OPTIONAL_TEXT: Final[Kind[str | None]] = Kind(str | None, "text")
+JSON: Final[Kind[Any]] = Kind(Any, "JSON value")
+
+
+def entry_of(id: str, parent_id: str | None, seq: int, at: int, payload: bytes) -> Entry:
+    """An entry from its stored row."""
+    return Entry(id=id, parent_id=parent_id, seq=seq, at=at, body=BODY.decode(payload, f"entry {id}"))

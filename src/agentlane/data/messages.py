@@ -1,0 +1,166 @@
+"""Messages of a conversation and the frames of an answer that is still streaming, as frozen records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentlane.data.usage import Usage
+
+StopReason: TypeAlias = Literal["stop", "tool_calls", "length", "error", "aborted"]
+"""Why an answer ended; ``error`` and ``aborted`` answers are kept but never sent back."""
+
+
+class TextPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="text"):
+    """Plain text, in a message of any role. ``signature`` is the provider's opaque mark on it, sent back verbatim."""
+
+    text: str
+    signature: str | None = None
+
+
+class ImagePart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="image"):
+    """An image: base64 ``data`` and its ``mime_type``."""
+
+    data: str
+    mime_type: str
+
+
+class ThinkingPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="thinking"):
+    """The model's reasoning, with the provider's opaque ``signature`` (kept verbatim)."""
+
+    text: str
+    signature: str | None = None
+    redacted: bool = False
+
+
+class ToolCallPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="tool_call"):
+    """A call that the model asks for. ``id`` is the provider's own, kept but never used as a key.
+
+    ``arguments`` is the object asked for; when it did not parse or broke the border rule it is None and
+    ``arguments_text`` holds the text as received.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | None = None
+    arguments_text: str | None = None
+    signature: str | None = None
+
+
+class ProviderPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="provider"):
+    """An opaque part of one provider (a call that it executed itself, say); sent back to that provider verbatim."""
+
+    provider: str
+    data: Any
+
+
+UserPart: TypeAlias = TextPart | ImagePart
+AssistantPart: TypeAlias = TextPart | ThinkingPart | ToolCallPart | ProviderPart
+
+
+class ModelIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which model answered: the provider's name and the model's name there."""
+
+    provider: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.name}"
+
+
+class ErrorInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A stored error: stable ``code``, human ``message``, and whether trying again may help."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    retry_after_ms: int | None = None
+
+
+class UserMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="user"):
+    """What the application or its user says to the model."""
+
+    content: tuple[UserPart, ...]
+
+
+class AssistantMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="assistant"):
+    """One settled answer of a model, failed and aborted ones included.
+
+    ``answers`` names the input entries that this is the first answer to; the library fills it in.
+    ``usage`` is null where the charge is unknown.
+    """
+
+    content: tuple[AssistantPart, ...]
+    stop_reason: StopReason
+    model: ModelIdentity | None = None
+    usage: Usage | None = None
+    error: ErrorInfo | None = None
+    answers: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> tuple[ToolCallPart, ...]:
+        """The tool calls in the order the model asked for them."""
+        return tuple(part for part in self.content if type(part) is ToolCallPart)
+
+    @property
+    def text(self) -> str:
+        """All text parts joined."""
+        return "".join(part.text for part in self.content if type(part) is TextPart)
+
+
+class ToolResultMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="tool_result"):
+    """The one result of one call; its entry's id is the call's id. ``call_id`` is the provider's id of the call."""
+
+    call_id: str
+    name: str
+    content: tuple[UserPart, ...]
+    details: Any = None
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """All text parts joined."""
+        return "".join(part.text for part in self.content if type(part) is TextPart)
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
+
+
+class PartStart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="start"):
+    """A part of a streaming answer begins. ``id`` and ``name`` are those of a call."""
+
+    index: int
+    kind: Literal["text", "thinking", "tool_call"]
+    id: str = ""
+    name: str = ""
+
+
+class PartDelta(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="delta"):
+    """More text of the part at ``index``; for a call, more of its raw argument text."""
+
+    index: int
+    text: str
+
+
+class PartEnd(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="end"):
+    """The part at ``index`` is whole: ``part`` replaces what its deltas showed."""
+
+    index: int
+    part: AssistantPart
+
+
+class UsageSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="usage"):
+    """Usage that the provider reported before the end; kept if the stream is cut."""
+
+    usage: Usage
+
+
+Frame: TypeAlias = PartStart | PartDelta | PartEnd | UsageSeen
+
+
+def user(text: str, images: Iterable[ImagePart] = ()) -> UserMessage:
+    """A user message of one text (left out if empty) and images."""
+    parts: tuple[UserPart, ...] = (TextPart(text=text),) if text else ()
+    return UserMessage(content=parts + tuple(images))

@@ -1,0 +1,155 @@
+"""The durable state of an open operation: total, small, and never dependent on an earlier one.
+
+Schema evolution: a new field has a default, a tag is never used again for something else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentlane.data.messages import ErrorInfo, ModelIdentity
+from agentlane.data.requests import RequestInfo
+
+ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent"]
+"""What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not."""
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How failed model requests are tried again: at most ``attempts``, with capped exponential backoff and jitter."""
+
+    attempts: int = 3
+    base_ms: int = 500
+    cap_ms: int = 30_000
+
+
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The bounds an operation runs under."""
+
+    max_restarts: int = 3
+    max_replays: int = 3
+    max_parallel: int = 8
+    cancel_grace_ms: int = 2_000
+    max_result_bytes: int = 262_144
+
+
+class OperationConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operation runs with, captured when it was accepted (``op.config``)."""
+
+    agent: str
+    models: tuple[ModelIdentity, ...] = ()
+    tools: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}
+    retry: RetryPolicy = RetryPolicy()
+    limits: Limits = Limits()
+
+
+class OperationMeta(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operation is (``op.meta``): written once, when it is accepted."""
+
+    lane: str
+    request: RequestInfo
+    inputs: tuple[str, ...]
+    start_tip: str | None
+    started_at: int
+    key_operation: str
+
+
+# One call of an answer. Arrays on disk: ["planned"], ["effect_pending", "safe", 1, 0], ["placed", false].
+
+
+class Planned(Struct, frozen=True, array_like=True, tag="planned"):
+    """Not started; or known not to have begun."""
+
+
+class EffectPending(Struct, frozen=True, array_like=True, tag="effect_pending"):
+    """The intent is committed: the effect may have begun. ``attempt`` counts starts, ``replays`` those after a death."""
+
+    policy: ReplayPolicy
+    attempt: int = 1
+    replays: int = 0
+
+
+class OutcomeReady(Struct, frozen=True, array_like=True, tag="outcome_ready"):
+    """The outcome is durable (staged) and waits for the calls before it."""
+
+    terminate: bool = False
+
+
+class Placed(Struct, frozen=True, array_like=True, tag="placed"):
+    """The outcome is an entry of the conversation."""
+
+    terminate: bool = False
+
+
+CallState: TypeAlias = Planned | EffectPending | OutcomeReady | Placed
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):
+    """Between effects: ``next`` says whether the model is asked or the operation ends, ``trigger`` is the entry why."""
+
+    next: Literal["respond", "finish"]
+    trigger: str
+    code: str | None = None
+    turn: int = 0
+    answer: str | None = None
+    cancel_requested_at: int | None = None
+
+
+class Generating(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="generating"):
+    """A model request may be under way; its answer will be the entry ``response_id``, its usage the id derived from it.
+
+    ``attempt`` counts requests of this turn; ``retries`` those after provider errors, ``restarts`` those after deaths.
+    """
+
+    response_id: str
+    attempt: int
+    retries: int = 0
+    restarts: int = 0
+    model_index: int = 0
+    turn: int = 0
+    answer: str | None = None
+    cancel_requested_at: int | None = None
+
+
+class RetryWait(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="retry_wait"):
+    """The next attempt of the turn starts when the clock reaches ``not_before`` (milliseconds)."""
+
+    attempt: int
+    not_before: int
+    error: ErrorInfo
+    retries: int = 0
+    restarts: int = 0
+    model_index: int = 0
+    turn: int = 0
+    answer: str | None = None
+    cancel_requested_at: int | None = None
+
+
+class Tools(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="tools"):
+    """The calls of ``answer``, one short state each, in the order the model asked."""
+
+    calls: tuple[CallState, ...]
+    answer: str
+    turn: int = 0
+    cancel_requested_at: int | None = None
+
+
+OperationState: TypeAlias = Checkpoint | Generating | RetryWait | Tools
+
+
+class LaneConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``lane.config``: the agent's name, and only what ``configure`` set."""
+
+    agent: str
+    model: ModelIdentity | None = None
+    tools: tuple[str, ...] | None = None
+    settings: dict[str, Any] | None = None
+
+
+class LaneState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``lane.state``: the open operation, if any, and the one settled last."""
+
+    current: str | None = None
+    last: str | None = None

@@ -1,0 +1,81 @@
+"""What an application may ask of a lane, its digest, and the durable short form of it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from agentlane.data.border import clean_text
+from agentlane.data.messages import ImagePart, TextPart, UserMessage, UserPart, user
+from agentlane.errors import InvalidMessage
+
+
+class Prompt(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="prompt"):
+    """Ask the agent: text and images as one message, or user messages as they are (not both)."""
+
+    text: str = ""
+    images: tuple[ImagePart, ...] = ()
+    messages: tuple[UserMessage, ...] = ()
+
+
+Request: TypeAlias = Prompt
+
+
+class RequestInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The durable short form of a request: its kind, and the digest by which a repeated one is known."""
+
+    kind: str
+    digest: str
+
+
+def prompt_messages(request: Prompt) -> tuple[UserMessage, ...]:
+    """The checked user messages of ``request``; raises ``InvalidMessage`` with the path of what is wrong."""
+    if not isinstance(request, Prompt):
+        raise InvalidMessage(f"request: a Prompt is needed here, not {type(request).__name__}; write Prompt('...')")
+    given = _items(request.messages, "prompt.messages")
+    images = _items(request.images, "prompt.images")
+    if not isinstance(request.text, str):
+        raise InvalidMessage(f"prompt.text: text is needed here, not {type(request.text).__name__}")
+    if given and (request.text or images):
+        raise InvalidMessage("prompt: give text and images, or messages, not both")
+    if not given:
+        if not request.text and not images:
+            raise InvalidMessage("prompt: it is empty; give a text, an image or messages")
+        given = (user(request.text, images),)  # type: ignore[arg-type]
+    return tuple(checked_user(message, f"prompt.messages[{index}]") for index, message in enumerate(given))
+
+
+def checked_user(message: object, path: str) -> UserMessage:
+    """A clean copy of a user message; dicts, tuples and wrongly typed records are refused with their path."""
+    if not isinstance(message, UserMessage):
+        raise InvalidMessage(f"{path}: a UserMessage is needed here, not {type(message).__name__}", path=path)
+    content = _items(message.content, f"{path}.content")
+    if not content:
+        raise InvalidMessage(f"{path}.content: it is empty; give a text or an image", path=path)
+    return UserMessage(content=tuple(checked_part(part, f"{path}.content[{i}]") for i, part in enumerate(content)))
+
+
+def checked_part(part: object, path: str) -> UserPart:
+    """A clean copy of a text or image part."""
+    if isinstance(part, TextPart):
+        signature = None if part.signature is None else clean_text(part.signature, f"{path}.signature")
+        return TextPart(text=clean_text(part.text, f"{path}.text"), signature=signature)
+    if isinstance(part, ImagePart):
+        return ImagePart(
+            data=clean_text(part.data, f"{path}.data"), mime_type=clean_text(part.mime_type, f"{path}.mime_type")
+        )
+    raise InvalidMessage(f"{path}: a TextPart or ImagePart is needed here, not {type(part).__name__}", path=path)
+
+
+def request_digest(lane: str, messages: tuple[UserMessage, ...]) -> str:
+    """SHA-256 over the lane's name and the messages in their stored form, cut to 128 bits."""
+    return hashlib.sha256(lane.encode() + b"|" + msgspec.json.encode(messages)).hexdigest()[:32]
+
+
+def _items(value: object, path: str) -> tuple[object, ...]:
+    if isinstance(value, tuple | list):
+        return tuple(value)
+    raise InvalidMessage(f"{path}: a tuple is needed here, not {type(value).__name__}", path=path)

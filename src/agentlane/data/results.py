@@ -1,0 +1,82 @@
+"""What an operation leaves behind: its immutable terminal record, and the values that accept, drive and abort return."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentlane.data.messages import ErrorInfo
+from agentlane.data.usage import UsageTotals
+
+Status: TypeAlias = Literal["completed", "failed", "aborted"]
+
+
+class OperationResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The terminal record (``result/{op}``), written once in the commit that ends the operation.
+
+    ``code`` refines the status: ``length``, ``restarts_exhausted``, ``model_unavailable``, or the error's own code.
+    """
+
+    operation_id: str
+    lane: str
+    agent: str
+    kind: str
+    status: Status
+    request_digest: str
+    key_operation: str
+    inputs: tuple[str, ...]
+    from_tip: str | None
+    to_tip: str | None
+    started_at: int
+    ended_at: int
+    turns: int = 0
+    code: str | None = None
+    error: ErrorInfo | None = None
+    answer: str | None = None
+    text: str = ""
+    usage: UsageTotals = UsageTotals()
+
+
+class Admitted(Struct, frozen=True, kw_only=True):
+    """An accepted operation: durable, and started by nobody yet. ``inputs`` are the prompt's entry ids."""
+
+    operation_id: str
+    lane: str
+    inputs: tuple[str, ...]
+
+
+class Settled(Struct, frozen=True):
+    """A drive ended with the operation's terminal record."""
+
+    result: OperationResult
+
+
+class RetryReason(Struct, frozen=True, kw_only=True, tag="retry"):
+    """The next model request must not start before ``not_before`` (milliseconds); ``error`` is the last one's."""
+
+    not_before: int
+    attempt: int
+    error: ErrorInfo
+
+
+WaitReason: TypeAlias = RetryReason
+
+
+class Waiting(Struct, frozen=True):
+    """A drive ended while the operation must wait: every reason, and the earliest time it can go on (milliseconds)."""
+
+    operation_id: str
+    reasons: tuple[WaitReason, ...]
+    wake_at: int | None
+
+
+class AbortReceipt(Struct, frozen=True, kw_only=True):
+    """What ``request_abort`` committed: whether this call was the one that asked, and what the operation is now.
+
+    ``status`` is ``cancel_requested``, or the status of an operation that is settled already.
+    """
+
+    operation_id: str
+    newly_requested: bool
+    status: Literal["cancel_requested", "completed", "failed", "aborted"]

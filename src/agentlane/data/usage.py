@@ -1,0 +1,80 @@
+"""Usage of model requests: counts that may be unknown, ledger rows, and the sums over a ledger."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens and cost of one attempt. None is unknown and never means zero; cost is in billionths of the currency."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_nanos: int | None = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether what was charged is not known: input or output tokens are missing."""
+        return self.input_tokens is None or self.output_tokens is None
+
+
+NOTHING_SENT = Usage(
+    input_tokens=0,
+    output_tokens=0,
+    cache_read_tokens=0,
+    cache_write_tokens=0,
+    reasoning_tokens=0,
+    cost_nanos=0,
+)
+"""Usage of an attempt of which this pass knows that no request was sent."""
+
+
+class UsageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One row of the ledger: one attempt (``entry_id`` is its answer), or one adjustment made by the caller."""
+
+    id: str
+    kind: Literal["attempt", "adjustment"]
+    usage: Usage
+    entry_id: str | None = None
+    operation_id: str | None = None
+    model: str | None = None
+    note: str | None = None
+
+
+class UsageTotals(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Sums over ledger rows; an unknown count adds nothing and makes its row one of ``unknown_rows``."""
+
+    rows: int = 0
+    unknown_rows: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_nanos: int = 0
+
+    def plus(self, row: UsageRow) -> UsageTotals:
+        """The totals with ``row`` added. An adjustment is never counted as unknown."""
+        usage = row.usage
+        return UsageTotals(
+            rows=self.rows + 1,
+            unknown_rows=self.unknown_rows + (row.kind == "attempt" and usage.unknown),
+            input_tokens=self.input_tokens + (usage.input_tokens or 0),
+            output_tokens=self.output_tokens + (usage.output_tokens or 0),
+            cache_read_tokens=self.cache_read_tokens + (usage.cache_read_tokens or 0),
+            cache_write_tokens=self.cache_write_tokens + (usage.cache_write_tokens or 0),
+            reasoning_tokens=self.reasoning_tokens + (usage.reasoning_tokens or 0),
+            cost_nanos=self.cost_nanos + (usage.cost_nanos or 0),
+        )
+
+
+class Stats(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session holds: number of entries, and the totals of its usage ledger."""
+
+    entries: int = 0
+    usage: UsageTotals = UsageTotals()

@@ -1,0 +1,302 @@
+"""The storage contract: what a backend promises, as numbered rules and as protocols.
+
+A *store* holds sessions; a *session storage* holds one open session. The session's owner is the only writer. The rules
+(``S1`` ... ) are what ``agentlane.testing.check_storage`` checks and what its tests cite.
+
+Commits
+    S1  ``submit`` is the only write primitive. A commit is all or nothing, on the medium and in every read.
+    S2  A refused commit raises ``InvalidWrite`` from ``submit`` and changes nothing, sequence numbers included. Refused
+        are: no writes at all; an entry whose parent is neither stored, nor submitted before, nor earlier in the same
+        commit; an entry or usage id that is used (entries and usage rows share one id space). Where only the medium can
+        know, the pending commit fails with ``InvalidWrite`` instead and the storage is not faulted.
+    S3  Sequence numbers and stats are assigned inside ``submit``, in the order of the calls, without waiting. Write
+        ``i`` of a commit has ``seq = first_seq + i``; ``first_seq`` is 1 for a new session and grows strictly over
+        everything that is written, reopening included. Gaps are legal (a commit refused by the medium leaves one).
+    S4  The medium may take several commits at once, and takes them in the order of ``submit``.
+    S5  When the medium reports, ``publish(commit)`` is called once, synchronously on the session's event loop, in
+        commit order, before the pending commit is done; it is called whether or not anyone waits. A backend that needs
+        no waiting may report, and publish, inside ``submit``.
+    S6  Reads see exactly the published commits and those in between reports: never a commit that failed, and always
+        one whose ``publish`` has been called.
+    S7  With durability ``disk`` a reported commit survives power loss (data synced, and for a new file its folder
+        entry); with ``process`` it survives the death of the process. ``memory`` survives neither and says so.
+    S8  Cancelling whoever awaits a pending commit changes nothing about the commit.
+
+Faults
+    S9  Any failure of the medium faults the storage: all pending commits fail with ``SessionFaulted`` caused by it, in
+        order, without ``publish``; then ``on_fault(error)`` is called once. Later submits raise ``SessionFaulted``
+        with the same cause; reads go on serving what was published. Nothing is retried.
+    S10 After a fault, ``close`` and a new ``open`` read what is there. A commit that failed is then there whole or not
+        at all.
+
+Data
+    S11 Payloads come back byte for byte. They are JSON texts without newline bytes; a backend never looks into them
+        but for ``op.meta`` (see S20).
+    S12 Entries and usage rows are write-once. An entry comes back with the id, parent, seq, time, kind and payload of
+        its write; all entries of a commit have the commit's time.
+    S13 ``SetValue`` replaces, ``DeleteValue`` leaves no trace, a list keeps its elements in order of ``seq`` and is
+        deleted whole. Writes of one commit apply in order.
+    S14 ``stats()`` equals the sum over the ledger after every published commit.
+
+Reads
+    S15 ``entries(ids)`` gives the rows in the order asked, None for an id that is not there.
+    S16 ``path(start, ...)`` walks from ``start`` to the root by parents, whatever else was written beside it, newest
+        first or oldest first. ``after`` is the id where the page before ended (exclusive). ``kinds`` filters what is
+        returned, not where it stops; ``stop_at`` and ``stop_kind`` end the walk *towards the root* after (including)
+        that entry or the first entry of that kind. ``limit`` counts rows returned. Without payloads, payloads are empty.
+        Unknown ``start`` or ``after``: ``UnknownEntry``. A cycle or a missing parent is ``CorruptSession``, never a hang.
+    S17 ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of ``after_seq``.
+    S18 No read holds a transaction, or anything else that holds up the writer, across an await.
+
+Sessions and owners
+    S19 ``create`` makes a session with a fresh or a given id and refuses an id that exists (``InvalidWrite``). ``open``
+        never creates (``UnknownSession``). Opening writes nothing.
+    S20 ``open_operations()`` lists the values in namespace ``op.meta`` of every session without opening each, oldest
+        first. ``op.meta`` payloads are JSON objects with text ``lane`` and integer ``started_at``.
+    S21 One writable owner at a time: ``SessionOwned`` or ``StoreOwned`` at once for a second one, in the same process
+        too. Read-only opens need no ownership and refuse ``submit`` with ``ReadOnlySession``.
+    S22 ``epoch`` is read at open; the storage's own epoch is one more, and is written with its first commit. A commit
+        under an epoch that is not the newest fails with ``OwnershipLost`` and faults the storage.
+    S23 ``close`` waits for submitted commits, then gives up files, threads and ownership; closing twice does nothing;
+        cancelling ``close`` does not skip clean-up. After it, everything raises ``SessionClosed``.
+    S24 Damage is ``CorruptSession`` with its place, a newer format ``UnsupportedFormat``; neither changes a byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from agentlane.data.usage import Stats, UsageRow
+from agentlane.data.writes import Address, Write
+
+Durability: TypeAlias = Literal["disk", "process"]
+
+
+class Commit(NamedTuple):
+    """A commit that the medium has: its first sequence number, its time in milliseconds, and the stats after it."""
+
+    first_seq: int
+    at: int
+    stats: Stats
+
+
+class EntryRow(NamedTuple):
+    """An entry as stored; ``payload`` is empty where payloads were not asked for."""
+
+    id: str
+    parent_id: str | None
+    seq: int
+    at: int
+    kind: str
+    payload: bytes
+
+
+class LedgerRow(NamedTuple):
+    """A usage row with its place and time."""
+
+    seq: int
+    at: int
+    row: UsageRow
+
+
+class Element(NamedTuple):
+    """An element of a list."""
+
+    seq: int
+    payload: bytes
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True):
+    """What a store knows of a session without opening it."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, Any] = {}
+
+
+class OpenOperation(NamedTuple):
+    """An operation that is not settled, as a store lists it."""
+
+    session_id: str
+    operation_id: str
+    lane: str
+    started_at: int
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What a backend declares to the conformance suite."""
+
+    persistent: bool
+    """A new store object on the same place finds the sessions again."""
+    cross_process: bool
+    """Ownership is enforced between processes."""
+
+
+class Pending:
+    """A submitted commit. ``await`` gives the ``Commit`` or raises; a cancelled wait leaves the commit as it is (S8).
+
+    Backends make one per commit and end it once, on the event loop, with ``succeed`` or ``fail``.
+    """
+
+    __slots__ = ("_commit", "_error", "_future", "_on_failure")
+
+    def __init__(self) -> None:
+        self._commit: Commit | None = None
+        self._error: BaseException | None = None
+        self._on_failure: Callable[[BaseException], None] | None = None
+        self._future: asyncio.Future[None] | None = None
+
+    def done(self) -> bool:
+        """Whether the medium has reported."""
+        return self._commit is not None or self._error is not None
+
+    def succeed(self, commit: Commit) -> None:
+        """The medium has the commit and it is published."""
+        if not self.done():
+            self._commit = commit
+            self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """The medium does not have the commit, or it is not known whether it has."""
+        if not self.done():
+            self._error = error
+            if self._on_failure is not None:
+                self._on_failure(error)
+            self._wake()
+
+    def on_failure(self, callback: Callable[[BaseException], None]) -> None:
+        """Have ``callback`` called, synchronously and once, if the commit fails (at once if it has)."""
+        if self._error is not None:
+            callback(self._error)
+        else:
+            self._on_failure = callback
+
+    def result(self) -> Commit:
+        """The commit, once done; raises what it failed with."""
+        if self._error is not None:
+            raise self._error
+        if self._commit is None:
+            raise asyncio.InvalidStateError("the medium has not reported yet")
+        return self._commit
+
+    def __await__(self) -> Generator[Any, None, Commit]:
+        while not self.done():
+            if self._future is None:
+                self._future = asyncio.get_running_loop().create_future()
+            # The future is the writer's, never the waiter's: several may wait, any may be cancelled.
+            yield from asyncio.shield(self._future).__await__()
+        return self.result()
+
+    def _wake(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+
+class Probe(Protocol):
+    """Told of each boundary that is reached. For tests: it may raise ``BaseException`` to stop everything there."""
+
+    def reached(self, boundary: str) -> None:
+        """Called at ``commit.<name>.before``, ``.inside``, ``.after`` and at effect boundaries."""
+        ...
+
+
+class SessionStorage(Protocol):
+    """One open session (rules S1-S24). Reads may be called while commits are pending."""
+
+    @property
+    def info(self) -> SessionInfo: ...
+    @property
+    def epoch(self) -> int:
+        """The epoch that this owner's commits carry (S22)."""
+        ...
+
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def findings(self) -> Sequence[str]:
+        """What opening and writing noticed and nobody else was told: a torn tail cut off, say."""
+        ...
+
+    on_fault: Callable[[BaseException], None] | None
+
+    def submit(
+        self, writes: Sequence[Write], *, publish: Callable[[Commit], None] | None = None, name: str = "commit"
+    ) -> Pending:
+        """Hand over one commit (S1-S8). ``name`` is what probes are told."""
+        ...
+
+    def stats(self) -> Stats: ...
+
+    async def entries(self, ids: Sequence[str]) -> list[EntryRow | None]: ...
+
+    async def path(
+        self,
+        start: str,
+        *,
+        newest_first: bool = True,
+        limit: int | None = None,
+        after: str | None = None,
+        kinds: Collection[str] | None = None,
+        stop_at: str | None = None,
+        stop_kind: str | None = None,
+        payloads: bool = True,
+    ) -> list[EntryRow]: ...
+
+    async def scan(self, *, after_seq: int = 0, limit: int | None = None) -> list[EntryRow]: ...
+
+    async def usage(self, *, after_seq: int = 0, limit: int | None = None) -> list[LedgerRow]: ...
+
+    async def value(self, address: Address) -> bytes | None: ...
+
+    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
+        """All values of a namespace whose key begins with ``prefix``, by key, keys in order."""
+        ...
+
+    async def elements(
+        self, address: Address, *, after: int | None = None, limit: int | None = None, reverse: bool = False
+    ) -> list[Element]:
+        """Elements in order of ``seq`` (or reversed), beyond ``after`` in that direction."""
+        ...
+
+    async def lists(self, namespace: str, prefix: str = "") -> list[str]:
+        """Keys of the lists of a namespace that begin with ``prefix``, in order."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def kill(self) -> None:
+        """Die as a killed process would: no report, no flush; files and locks are let go. For crash tests."""
+        ...
+
+
+class Store(Protocol):
+    """Where sessions live."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
+        """Make an empty session and return what is known of it; it is durable on return."""
+        ...
+
+    async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
+        """Open a session that exists (S19, S21)."""
+        ...
+
+    async def list(self) -> Sequence[SessionInfo]:
+        """All sessions, oldest first."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session that nobody has open; durable on return. ``UnknownSession``, ``SessionOwned``."""
+        ...
+
+    async def open_operations(self) -> Sequence[OpenOperation]: ...
+
+    async def close(self) -> None:
+        """Close every session that was opened through this store, then the store."""
+        ...

@@ -1,0 +1,1 @@
+"""Tools for testing agents and backends: scripted models, faults, clocks, conformance, invariants."""
