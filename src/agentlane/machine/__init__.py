@@ -1,0 +1,1 @@
+"""What comes next: the pure state machine of an operation. No I/O, clock, randomness or async in here."""

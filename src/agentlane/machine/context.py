@@ -1,0 +1,191 @@
+"""What the model is shown: the messages of a path, paired and made harmless, extended entry by entry.
+
+Rules
+- Error and aborted answers are left out whole, and so are answers without content and entries of applications.
+- Every call that is sent is followed directly by its result, in call order. Where a result is missing further up the
+  path (an import, a branch made inside a batch), one that says so is put in the request only.
+- A result without its call is left out.
+- Ids of calls are unique in the request: an empty or repeated one of the provider gets a suffix.
+- Text that is empty is left out; a result without content says so.
+The prefix never changes when the path grows, so a provider's prompt cache holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from msgspec.structs import replace
+
+from agentlane.data.entries import Custom, EntryBody
+from agentlane.data.messages import (
+    AssistantMessage,
+    AssistantPart,
+    Message,
+    TextPart,
+    ToolCallPart,
+    ToolResultMessage,
+    UserMessage,
+    UserPart,
+)
+from agentlane.ids import call_id
+
+NO_OUTPUT = "(no output)"
+NOT_AVAILABLE = "The result of this call is not available on this branch."
+
+
+class MessageView(Sequence[Message]):
+    """The first ``length`` messages of a list that only grows: a snapshot that costs nothing to take."""
+
+    __slots__ = ("_length", "_messages")
+
+    def __init__(self, messages: list[Message], length: int) -> None:
+        self._messages = messages
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return self._messages[: self._length][index]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._messages[index if index >= 0 else self._length + index]
+
+    def __iter__(self) -> Iterator[Message]:
+        for index in range(self._length):
+            yield self._messages[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+class _Batch:
+    """The calls of one answer under the ids they are sent with, and the results seen so far."""
+
+    __slots__ = ("answer_id", "calls", "results", "sent_ids")
+
+    def __init__(self, answer_id: str, calls: tuple[ToolCallPart, ...], sent_ids: tuple[str, ...]) -> None:
+        self.answer_id = answer_id
+        self.calls = calls
+        self.sent_ids = sent_ids
+        self.results: list[ToolResultMessage | None] = [None] * len(calls)
+
+    def open_index(self, entry_id: str, message: ToolResultMessage) -> int | None:
+        """Which call the result answers: the one that reserved its id, else the first open one it names."""
+        for index in range(len(self.calls)):
+            if self.results[index] is None and entry_id == call_id(self.answer_id, index):
+                return index
+        for index, call in enumerate(self.calls):
+            if self.results[index] is None and call.id == message.call_id:
+                return index
+        return None
+
+
+class ModelContext:
+    """The messages that a path shows to the model; grows with the path and is never read again from the store."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._used_ids: set[str] = set()
+        self._batch: _Batch | None = None
+
+    def add(self, entry_id: str, body: EntryBody) -> None:
+        """Take the next entry of the path."""
+        if isinstance(body, Custom):
+            return
+        if isinstance(body, ToolResultMessage):
+            self._add_result(entry_id, body)
+            return
+        if isinstance(body, AssistantMessage):
+            if body.stop_reason in ("error", "aborted"):
+                return
+            self._close_batch()
+            self._add_answer(entry_id, body)
+            return
+        self._close_batch()
+        content = tuple(part for part in body.content if not _is_empty(part))
+        if content:
+            self._messages.append(body if len(content) == len(body.content) else UserMessage(content=content))
+
+    def view(self) -> Sequence[Message]:
+        """The messages as of now. An unfinished batch is closed in the view only."""
+        if self._batch is None:
+            return MessageView(self._messages, len(self._messages))
+        return (*self._messages, *_results(self._batch))
+
+    def open_calls(self) -> tuple[str, tuple[ToolCallPart, ...]] | None:
+        """The answer at the end of the path and its calls that have no result there, if any."""
+        if self._batch is None:
+            return None
+        batch = self._batch
+        missing = tuple(call for call, result in zip(batch.calls, batch.results, strict=True) if result is None)
+        return batch.answer_id, missing
+
+    def _add_answer(self, entry_id: str, body: AssistantMessage) -> None:
+        parts: list[AssistantPart] = []
+        sent_ids: list[str] = []
+        for part in body.content:
+            if isinstance(part, ToolCallPart):
+                sent_ids.append(self._unique(part.id))
+                parts.append(part if part.id == sent_ids[-1] else replace(part, id=sent_ids[-1]))
+            elif not _is_empty(part):
+                parts.append(part)
+        if not parts:
+            return
+        self._messages.append(body if parts == list(body.content) else replace(body, content=tuple(parts)))
+        if sent_ids:
+            self._batch = _Batch(entry_id, body.calls, tuple(sent_ids))
+
+    def _add_result(self, entry_id: str, body: ToolResultMessage) -> None:
+        batch = self._batch
+        index = None if batch is None else batch.open_index(entry_id, body)
+        if batch is None or index is None:
+            return
+        batch.results[index] = body
+        if all(result is not None for result in batch.results):
+            self._close_batch()
+
+    def _close_batch(self) -> None:
+        if self._batch is not None:
+            self._messages.extend(_results(self._batch))
+            self._batch = None
+
+    def _unique(self, given: str) -> str:
+        candidate = given or "call"
+        number = 1
+        while candidate in self._used_ids:
+            number += 1
+            candidate = f"{given or 'call'}-{number}"
+        self._used_ids.add(candidate)
+        return candidate
+
+
+def not_available(call: ToolCallPart) -> ToolResultMessage:
+    """The result of a call that has none on this path."""
+    return ToolResultMessage(
+        call_id=call.id, name=call.name, content=(TextPart(text=NOT_AVAILABLE),), is_error=True
+    )
+
+
+def _results(batch: _Batch) -> Iterator[ToolResultMessage]:
+    for sent_id, call, result in zip(batch.sent_ids, batch.calls, batch.results, strict=True):
+        message = not_available(call) if result is None else result
+        content: tuple[UserPart, ...] = tuple(part for part in message.content if not _is_empty(part))
+        if not content:
+            content = (TextPart(text=NO_OUTPUT),)
+        yield replace(message, call_id=sent_id, content=content)
+
+
+def _is_empty(part: object) -> bool:
+    return isinstance(part, TextPart) and part.text == ""

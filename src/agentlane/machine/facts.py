@@ -1,0 +1,196 @@
+"""What the machine is told (facts), what it answers (steps), and what a step asks to be written (changes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolResultMessage
+from agentlane.data.operations import OperationState, ReplayPolicy
+from agentlane.data.results import Status
+
+
+class IllegalStep(RuntimeError):
+    """A fact met a state that has no transition for it; the state is unmoved. Always a bug of the caller."""
+
+
+# Facts. Times, ids and chance are in the fact; the machine has no source of its own.
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIntended:
+    """A model request is about to be sent under this fresh id."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A live request ended with this message (failed and aborted ones included). ``jitter`` is in [0, 1)."""
+
+    message: AssistantMessage
+    now: int
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A request of an earlier pass has no answer; ``message`` holds the prefix that was saved.
+
+    ``response_id`` is fresh, for the attempt that may follow; ``unavailable`` says why none can.
+    """
+
+    message: AssistantMessage
+    response_id: str
+    now: int
+    jitter: float
+    unavailable: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallsIntended:
+    """These planned calls (index, declared policy) are about to start together."""
+
+    calls: tuple[tuple[int, ReplayPolicy], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayIntended:
+    """The effect of this call, begun by an earlier pass, is about to start again."""
+
+    index: int
+    policy: ReplayPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The one result of one call. ``terminate`` is the tool's wish to end the run."""
+
+    index: int
+    message: ToolResultMessage
+    terminate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomesArrived:
+    """Outcomes, in the order they arrived."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallsNotBegun:
+    """A clean close knows that the effects of these calls never began."""
+
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRequested:
+    """Somebody asked to abort the operation."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Nothing stands in the way of the operation's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnavailable:
+    """The model that the operation was accepted with is not in this process."""
+
+    error: ErrorInfo
+
+
+Fact: TypeAlias = (
+    RequestIntended
+    | Answered
+    | Interrupted
+    | CallsIntended
+    | ReplayIntended
+    | OutcomesArrived
+    | CallsNotBegun
+    | AbortRequested
+    | Finished
+    | ModelUnavailable
+)
+
+
+# Changes: what a step writes beside the state itself.
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAnswer:
+    """The answer becomes the entry ``id``, with its ledger row; the frames saved of it go."""
+
+    id: str
+    message: AssistantMessage
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceResult:
+    """The result of call ``index`` of ``answer`` becomes an entry; ``message`` is None when it was staged before."""
+
+    answer: str
+    index: int
+    message: ToolResultMessage | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The result of call ``index`` is kept until the calls before it have theirs."""
+
+    answer: str
+    index: int
+    message: ToolResultMessage
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The operation's terminal record is written and everything that belongs to it while open goes."""
+
+    status: Status
+    turns: int
+    answer: str | None
+    code: str | None = None
+    error: ErrorInfo | None = None
+
+
+Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | End
+
+
+# Effects that may start once the step is committed.
+
+
+@dataclass(frozen=True, slots=True)
+class RequestModel:
+    """Send the request whose answer will be ``response_id``."""
+
+    response_id: str
+    attempt: int
+    model_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """Start the effect of call ``index``; ``replays`` counts starts after a death."""
+
+    index: int
+    attempt: int
+    replays: int
+
+
+Effect: TypeAlias = RequestModel | RunCall
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transition: the state after it (None when the operation has ended), what to write, what to start."""
+
+    state: OperationState | None
+    changes: tuple[Change, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    boundary: str = ""
+    """The row of the commit table that this step is, by which tests name it."""

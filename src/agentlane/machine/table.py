@@ -1,0 +1,330 @@
+"""Every transition of an operation, in one place.
+
+Rules of this file
+- ``TABLE`` is the whole machine: a pair of state and fact that is not a key of it is illegal and moves nothing.
+- A transition is a pure function ``(state, fact, rules) -> Step``. No clock, chance, I/O, registry or await.
+- A transition that would change nothing is a bug and raises; so does one whose fact does not fit the state's details.
+- The state that comes out never depends on states before the one that went in.
+- ``cancel_requested_at`` is never cleared: once set, every path from there ends in ``aborted``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from agentlane.data.messages import AssistantMessage, ErrorInfo
+from agentlane.data.operations import (
+    CallState,
+    Checkpoint,
+    EffectPending,
+    Generating,
+    Limits,
+    OperationState,
+    OutcomeReady,
+    Placed,
+    Planned,
+    RetryPolicy,
+    RetryWait,
+    Tools,
+)
+from agentlane.ids import call_id
+from agentlane.machine.facts import (
+    AbortRequested,
+    Answered,
+    CallsIntended,
+    CallsNotBegun,
+    Change,
+    Effect,
+    End,
+    Fact,
+    Finished,
+    IllegalStep,
+    Interrupted,
+    ModelUnavailable,
+    OutcomesArrived,
+    PlaceAnswer,
+    PlaceResult,
+    ReplayIntended,
+    RequestIntended,
+    RequestModel,
+    RunCall,
+    StageResult,
+    Step,
+)
+
+RETRY_AFTER_MAX_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The parts of the captured configuration that transitions depend on."""
+
+    retry: RetryPolicy
+    limits: Limits
+
+
+def step(state: OperationState, fact: Fact, rules: Rules) -> Step:
+    """The transition that ``fact`` takes ``state`` through; raises ``IllegalStep`` and moves nothing if there is none."""
+    transition = TABLE.get((type(state), type(fact)))
+    if transition is None:
+        raise IllegalStep(f"{type(fact).__name__} has no transition from {state!r}")
+    return transition(state, fact, rules)
+
+
+# Model requests.
+
+
+def _intend_request(state: Checkpoint | RetryWait, fact: RequestIntended, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "no request is intended once an abort is asked for", state)
+    if isinstance(state, Checkpoint):
+        _require(state.next == "respond", "the run is about to finish", state)
+        after = Generating(response_id=fact.response_id, attempt=1, turn=state.turn + 1, answer=state.answer)
+    else:
+        after = Generating(
+            response_id=fact.response_id,
+            attempt=state.attempt + 1,
+            retries=state.retries,
+            restarts=state.restarts,
+            model_index=state.model_index,
+            turn=state.turn,
+            answer=state.answer,
+        )
+    return Step(after, effects=(_request(after),), boundary="intent")
+
+
+def _answer(state: Generating, fact: Answered, rules: Rules) -> Step:
+    message = fact.message
+    cancelled = state.cancel_requested_at is not None
+    if cancelled and message.stop_reason == "error":
+        message = replace(message, stop_reason="aborted")
+    # An answer that this pass aborted without being asked to is not an answer: closing settles nothing.
+    _require(cancelled or message.stop_reason != "aborted", "only an abort makes an answer aborted", state)
+    placed = PlaceAnswer(state.response_id, message)
+    if message.stop_reason == "aborted":
+        return Step(None, (placed, _end(state, "aborted", state.answer)), boundary="settlement")
+    if message.stop_reason == "error":
+        return _fail_or_retry(state, fact, placed, rules)
+    if message.calls:
+        calls: tuple[CallState, ...] = tuple(Planned() for _ in message.calls)
+        after: OperationState = Tools(
+            calls=calls,
+            answer=state.response_id,
+            turn=state.turn,
+            cancel_requested_at=state.cancel_requested_at,
+        )
+    else:
+        after = Checkpoint(
+            next="finish",
+            trigger=state.response_id,
+            code="length" if message.stop_reason == "length" else None,
+            turn=state.turn,
+            answer=state.response_id,
+            cancel_requested_at=state.cancel_requested_at,
+        )
+    return Step(after, (placed,), boundary="settlement")
+
+
+def _fail_or_retry(state: Generating, fact: Answered, placed: PlaceAnswer, rules: Rules) -> Step:
+    error = _error_of(fact.message)
+    if error.retryable and state.retries + 1 < rules.retry.attempts:
+        delay_ms = backoff_ms(rules.retry, state.retries, fact.jitter, error.retry_after_ms)
+        waiting = _retry_wait(state, fact.now + delay_ms, error, retries=state.retries + 1, restarts=state.restarts)
+        return Step(waiting, (placed,), boundary="settlement")
+    ended = _end(state, "failed", state.response_id, code=error.code, error=error)
+    return Step(None, (placed, ended), boundary="settlement")
+
+
+def _interrupt(state: Generating, fact: Interrupted, rules: Rules) -> Step:
+    message = fact.message
+    if state.cancel_requested_at is not None:
+        aborted = PlaceAnswer(state.response_id, replace(message, stop_reason="aborted"))
+        return Step(None, (aborted, _end(state, "aborted", state.answer)), boundary="recovered_response")
+    placed = PlaceAnswer(state.response_id, message)
+    restarts = state.restarts + 1
+    if restarts > rules.limits.max_restarts:
+        error = ErrorInfo(
+            code="restarts_exhausted",
+            message=f"the process stopped {restarts} times during one turn; it is not asked again",
+        )
+        ended = _end(state, "failed", state.response_id, code=error.code, error=error)
+        return Step(None, (placed, ended), boundary="recovered_response")
+    if fact.unavailable is not None:
+        ended = _end(state, "failed", state.response_id, code=fact.unavailable.code, error=fact.unavailable)
+        return Step(None, (placed, ended), boundary="recovered_response")
+    if restarts >= 2:
+        delay_ms = backoff_ms(rules.retry, restarts - 2, fact.jitter, None)
+        waiting = _retry_wait(
+            state, fact.now + delay_ms, _error_of(message), retries=state.retries, restarts=restarts
+        )
+        return Step(waiting, (placed,), boundary="recovered_response")
+    after = replace(state, response_id=fact.response_id, attempt=state.attempt + 1, restarts=restarts)
+    return Step(after, (placed,), (_request(after),), boundary="recovered_response")
+
+
+def _unavailable(state: Checkpoint | RetryWait, fact: ModelUnavailable, rules: Rules) -> Step:
+    ended = _end(state, "failed", state.answer, code=fact.error.code, error=fact.error)
+    return Step(None, (ended,), boundary="terminal")
+
+
+# Calls.
+
+
+def _intend_calls(state: Tools, fact: CallsIntended, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
+    _require(bool(fact.calls), "nothing is intended", state)
+    calls = list(state.calls)
+    effects: list[Effect] = []
+    for index, policy in fact.calls:
+        _require(isinstance(calls[index], Planned), f"call {index} is not planned", state)
+        calls[index] = EffectPending(policy=policy)
+        effects.append(RunCall(index, attempt=1, replays=0))
+    return Step(replace(state, calls=tuple(calls)), effects=tuple(effects), boundary="tool_intents")
+
+
+def _intend_replay(state: Tools, fact: ReplayIntended, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
+    call = state.calls[fact.index]
+    if not isinstance(call, EffectPending):
+        raise IllegalStep(f"call {fact.index} was not under way: {state!r}")
+    _require("never" not in (call.policy, fact.policy), f"call {fact.index} must not run again", state)  # I7
+    _require(call.replays < rules.limits.max_replays, f"call {fact.index} has used up its replays", state)
+    again = EffectPending(policy=fact.policy, attempt=call.attempt + 1, replays=call.replays + 1)
+    effect = RunCall(fact.index, attempt=again.attempt, replays=again.replays)
+    return Step(_with_call(state, fact.index, again), effects=(effect,), boundary="replay_intent")
+
+
+def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
+    _require(bool(fact.outcomes), "no outcome arrived", state)
+    calls = list(state.calls)
+    arrived = {outcome.index: outcome for outcome in fact.outcomes}
+    _require(len(arrived) == len(fact.outcomes), "two outcomes for one call", state)  # I5
+    for outcome in fact.outcomes:
+        _require(isinstance(calls[outcome.index], Planned | EffectPending), f"call {outcome.index} has one", state)  # I5
+        calls[outcome.index] = OutcomeReady(terminate=outcome.terminate)
+    changes: list[Change] = []
+    first = next((i for i, call in enumerate(calls) if not isinstance(call, Placed)), len(calls))
+    for index in range(first, len(calls)):
+        call = calls[index]
+        if not isinstance(call, OutcomeReady):
+            break
+        calls[index] = Placed(terminate=call.terminate)
+        changes.append(PlaceResult(state.answer, index, arrived.pop(index).message if index in arrived else None))
+    changes.extend(StageResult(state.answer, outcome.index, outcome.message) for outcome in arrived.values())
+    placed = sum(isinstance(change, PlaceResult) for change in changes)
+    boundary = "outcome_placed" if placed else "outcome_staged"
+    if not all(isinstance(call, Placed) for call in calls):
+        return Step(replace(state, calls=tuple(calls)), tuple(changes), boundary=boundary)
+    after = Checkpoint(
+        next="finish" if all(call.terminate for call in calls if isinstance(call, Placed)) else "respond",
+        trigger=call_id(state.answer, len(calls) - 1),
+        turn=state.turn,
+        answer=state.answer,
+        cancel_requested_at=state.cancel_requested_at,
+    )
+    return Step(after, tuple(changes), boundary=boundary)
+
+
+def _calls_not_begun(state: Tools, fact: CallsNotBegun, rules: Rules) -> Step:
+    _require(bool(fact.indices), "no call is named", state)
+    calls = list(state.calls)
+    for index in fact.indices:
+        call = calls[index]
+        # A replay that never began is still a call that an earlier pass began.
+        if not isinstance(call, EffectPending):
+            raise IllegalStep(f"call {index} was not under way: {state!r}")
+        calls[index] = (
+            Planned()
+            if call.replays == 0
+            else EffectPending(policy=call.policy, attempt=call.attempt - 1, replays=call.replays - 1)
+        )
+    return Step(replace(state, calls=tuple(calls)), boundary="close")
+
+
+# Ends.
+
+
+def _request_abort(state: OperationState, fact: AbortRequested, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "an abort is asked for already", state)
+    return Step(replace(state, cancel_requested_at=fact.at), boundary="abort")
+
+
+def _finish(state: Checkpoint | RetryWait, fact: Finished, rules: Rules) -> Step:
+    if state.cancel_requested_at is not None:  # I8
+        return Step(None, (_end(state, "aborted", state.answer),), boundary="terminal")
+    if not isinstance(state, Checkpoint) or state.next != "finish":
+        raise IllegalStep(f"the run is not about to finish: {state!r}")
+    return Step(None, (_end(state, "completed", state.answer, code=state.code),), boundary="terminal")
+
+
+Transition: TypeAlias = Callable[[Any, Any, Rules], Step]
+
+TABLE: dict[tuple[type, type], Transition] = {
+    (Checkpoint, RequestIntended): _intend_request,
+    (RetryWait, RequestIntended): _intend_request,
+    (Generating, Answered): _answer,
+    (Generating, Interrupted): _interrupt,
+    (Checkpoint, ModelUnavailable): _unavailable,
+    (RetryWait, ModelUnavailable): _unavailable,
+    (Tools, CallsIntended): _intend_calls,
+    (Tools, ReplayIntended): _intend_replay,
+    (Tools, OutcomesArrived): _take_outcomes,
+    (Tools, CallsNotBegun): _calls_not_begun,
+    (Checkpoint, AbortRequested): _request_abort,
+    (Generating, AbortRequested): _request_abort,
+    (RetryWait, AbortRequested): _request_abort,
+    (Tools, AbortRequested): _request_abort,
+    (Checkpoint, Finished): _finish,
+    (RetryWait, Finished): _finish,
+}
+
+
+def backoff_ms(policy: RetryPolicy, failures_before: int, jitter: float, retry_after_ms: int | None) -> int:
+    """How long to wait: ``base * 2**failures_before`` capped, of which half is left to chance; never below Retry-After.
+
+    The scheme is "equal jitter": half of the exponential delay is fixed, the other half is multiplied by ``jitter``.
+    """
+    full = min(policy.cap_ms, policy.base_ms * (1 << min(failures_before, 30)))
+    delay = full // 2 + int((full - full // 2) * jitter)
+    if retry_after_ms is None:
+        return delay
+    return max(delay, min(max(retry_after_ms, 0), RETRY_AFTER_MAX_MS))
+
+
+def _retry_wait(state: Generating, not_before: int, error: ErrorInfo, *, retries: int, restarts: int) -> RetryWait:
+    return RetryWait(
+        attempt=state.attempt,
+        not_before=not_before,
+        error=error,
+        retries=retries,
+        restarts=restarts,
+        model_index=state.model_index,
+        turn=state.turn,
+        answer=state.answer,
+    )
+
+
+def _request(state: Generating) -> RequestModel:
+    return RequestModel(state.response_id, state.attempt, state.model_index)
+
+
+def _end(
+    state: OperationState, status: Any, answer: str | None, *, code: str | None = None, error: ErrorInfo | None = None
+) -> End:
+    return End(status, state.turn, answer, code=code, error=error)
+
+
+def _with_call(state: Tools, index: int, call: CallState) -> Tools:
+    return replace(state, calls=(*state.calls[:index], call, *state.calls[index + 1 :]))
+
+
+def _error_of(message: AssistantMessage) -> ErrorInfo:
+    return message.error or ErrorInfo(code="model_error", message="the model's answer ended in an error")
+
+
+def _require(holds: bool, why: str, state: OperationState) -> None:
+    if not holds:
+        raise IllegalStep(f"{why}: {state!r}")
