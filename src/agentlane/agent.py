@@ -1,0 +1,125 @@
+"""Agent: the process-local definitions that a lane runs with. Nothing of it is stored but names."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias
+
+from typing_extensions import TypeVar
+
+from agentlane.data.border import clean_json
+from agentlane.data.messages import ModelIdentity
+from agentlane.data.operations import LaneConfig, Limits, OperationConfig, RetryPolicy
+from agentlane.errors import InvalidDefinition, UnknownModel, UnknownTool
+from agentlane.model import Model
+from agentlane.names import check_name
+from agentlane.tool import Tool
+
+Deps = TypeVar("Deps", default=Any)
+Output = TypeVar("Output", default=str)
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo(Generic[Deps]):
+    """What an instructions function is told: where it is asked, and the agent's dependencies."""
+
+    session_id: str
+    lane: str
+    operation_id: str
+    deps: Deps
+
+
+Instructions: TypeAlias = str | Callable[[RunInfo[Any]], str | Awaitable[str]]
+
+
+class Agent(Generic[Deps, Output]):
+    """A model, tools and instructions under a name.
+
+    - ``model`` answers unless ``lane.configure(model=...)`` chose one of ``models``.
+    - ``instructions`` is a text, or a plain or async function of a ``RunInfo`` that is asked before each request.
+    - ``settings`` is JSON data handed to the model with each request.
+    - ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
+
+    Raises ``InvalidDefinition`` or ``InvalidName`` for what cannot work.
+    """
+
+    def __init__(
+        self,
+        name: str = "agent",
+        *,
+        model: Model,
+        models: Sequence[Model] = (),
+        tools: Sequence[Tool[Any, Any]] = (),
+        instructions: Instructions = "",
+        settings: Mapping[str, Any] | None = None,
+        deps: Deps = None,  # type: ignore[assignment]
+        retry: RetryPolicy | None = None,
+        max_restarts: int = 3,
+        max_replays: int = 3,
+        max_parallel: int = 8,
+        cancel_grace_ms: int = 2_000,
+        max_result_bytes: int = 262_144,
+    ) -> None:
+        self.name = check_name(name, "agent")
+        self.instructions = instructions
+        self.settings: dict[str, Any] = clean_json(dict(settings or {}), "settings")
+        self.deps = deps
+        self.retry = retry or RetryPolicy()
+        self.limits = Limits(
+            max_restarts=_at_least("max_restarts", max_restarts, 0),
+            max_replays=_at_least("max_replays", max_replays, 0),
+            max_parallel=_at_least("max_parallel", max_parallel, 1),
+            cancel_grace_ms=_at_least("cancel_grace_ms", cancel_grace_ms, 0),
+            max_result_bytes=_at_least("max_result_bytes", max_result_bytes, 1),
+        )
+        _at_least("retry.attempts", self.retry.attempts, 1)
+        self.models: dict[ModelIdentity, Model] = {}
+        for each in (model, *models):
+            if not isinstance(getattr(each, "identity", None), ModelIdentity):
+                raise InvalidDefinition(f"agent {name!r}: {each!r} is not a model (it has no ModelIdentity)")
+            self.models[each.identity] = each
+        self.model = model
+        self.tools: dict[str, Tool[Any, Any]] = {}
+        for each_tool in tools:
+            if not isinstance(each_tool, Tool):
+                raise InvalidDefinition(f"agent {name!r}: {each_tool!r} is not a Tool; decorate it with @tool")
+            if each_tool.name in self.tools:
+                raise InvalidDefinition(f"agent {name!r}: two tools are named {each_tool.name!r}")
+            self.tools[each_tool.name] = each_tool
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+    def model_identity(self, wanted: str | ModelIdentity | Model) -> ModelIdentity:
+        """The identity of one of this agent's models, given it, its ``provider:name``, or the model."""
+        for identity, model in self.models.items():
+            if wanted is model or wanted in (identity, str(identity)):
+                return identity
+        known = ", ".join(str(identity) for identity in self.models)
+        raise UnknownModel(f"agent {self.name!r} has no model {wanted!s}; it has {known}", wanted=str(wanted))
+
+    def tool_names(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        """Checked names of this agent's tools."""
+        for name in wanted:
+            if name not in self.tools:
+                known = ", ".join(self.tools) or "none"
+                raise UnknownTool(f"agent {self.name!r} has no tool {name!r}; it has {known}", wanted=name)
+        return tuple(wanted)
+
+    def resolve(self, config: LaneConfig) -> OperationConfig:
+        """The configuration of an operation that is accepted now on a lane with this configuration."""
+        return OperationConfig(
+            agent=self.name,
+            models=(config.model or self.model.identity,),
+            tools=tuple(self.tools) if config.tools is None else config.tools,
+            settings={**self.settings, **(config.settings or {})},
+            retry=self.retry,
+            limits=self.limits,
+        )
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise InvalidDefinition(f"{name}={value!r} must be a whole number of at least {least}")
+    return value

@@ -1,0 +1,104 @@
+"""Branch: a named path through the session's tree, read page by page and appended to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal, TypeAlias
+
+from agentlane.data import codec
+from agentlane.data.border import clean_json, clean_text
+from agentlane.data.entries import Entry
+from agentlane.data.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
+from agentlane.data.requests import checked_part, checked_user
+from agentlane.driver import verbs
+from agentlane.driver.frames import clean_answer
+from agentlane.driver.lane_core import LaneCore
+from agentlane.errors import InvalidMessage
+
+EntryKind: TypeAlias = Literal["user", "assistant", "tool_result", "custom"]
+
+
+class Branch:
+    """A named path; its tip is the entry at its end. The handle of a lane's branch writes through the lane."""
+
+    def __init__(self, core: LaneCore) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """The branch's name."""
+        return self._core.name
+
+    def tip(self) -> str | None:
+        """The id of the entry at the branch's end; None if it is empty. Committed state, no I/O."""
+        self._core.runtime.check()
+        return self._core.tip
+
+    async def entries(
+        self,
+        *,
+        newest_first: bool = True,
+        limit: int | None = None,
+        after: str | None = None,
+        types: Collection[EntryKind] | None = None,
+        stop_at: str | None = None,
+    ) -> list[Entry]:
+        """Entries of the path, a page at a time: ``after`` is the id of the last one of the page before.
+
+        ``types`` filters what is returned. ``stop_at`` ends the walk towards the root at (and with) that entry.
+        Raises ``UnknownEntry`` for an ``after`` that is not in the session.
+        """
+        self._core.runtime.check()
+        tip = self._core.tip
+        if tip is None:
+            return []
+        rows = await self._core.runtime.storage.path(
+            tip, newest_first=newest_first, limit=limit, after=after, kinds=types, stop_at=stop_at
+        )
+        return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
+
+    async def messages(self) -> list[Message]:
+        """All messages of the path, oldest first."""
+        entries = await self.entries(newest_first=False)
+        return [entry.body for entry in entries if isinstance(entry.body, Message)]
+
+    async def append_message(self, message: Message) -> Entry:
+        """Append a message; durable on return. Cancelled: it may be appended, and then is in ``entries``.
+
+        Behind an answer whose calls have no results here, one result that says so is placed for each first (not before
+        a tool result that answers one of them). Raises ``InvalidMessage``, ``LaneBusy`` while an operation is open.
+        """
+        return await verbs.append(self._core, _checked(message))
+
+    async def append_custom(self, type: str, data: Any = None) -> Entry:
+        """Append an application's own entry, which no model is shown; durable on return.
+
+        Raises ``InvalidName``, ``InvalidMessage`` for data that is not JSON, ``LaneBusy`` while an operation is open.
+        """
+        return await verbs.append(self._core, verbs.custom(type, data))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+def _checked(message: object) -> UserMessage | AssistantMessage | ToolResultMessage:
+    if isinstance(message, UserMessage):
+        return checked_user(message, "message")
+    try:
+        if isinstance(message, AssistantMessage):
+            return clean_answer(message)
+        if isinstance(message, ToolResultMessage):
+            return _checked_result(message)
+    except (AttributeError, TypeError) as error:
+        raise InvalidMessage(f"message: {error}") from error
+    raise InvalidMessage(f"message: a message record is needed here, not {type(message).__name__}")
+
+
+def _checked_result(message: ToolResultMessage) -> ToolResultMessage:
+    return ToolResultMessage(
+        call_id=clean_text(message.call_id, "message.call_id"),
+        name=clean_text(message.name, "message.name"),
+        content=tuple(checked_part(part, f"message.content[{i}]") for i, part in enumerate(message.content)),
+        details=clean_json(message.details, "message.details"),
+        is_error=message.is_error,
+    )

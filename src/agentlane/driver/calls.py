@@ -1,0 +1,217 @@
+"""One tool call as a task of its own: started once, asked to stop once, left behind after its grace."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from agentlane.data.messages import ToolCallPart, UserPart
+from agentlane.driver.effects import StopReason, WaitNode, current_effect
+from agentlane.driver.runtime import Runtime
+from agentlane.driver.threads import NoThread
+from agentlane.driver.tool_results import Sealed, error_text, seal_error, seal_message, seal_value
+from agentlane.machine.outcomes import ABORTED, interrupted
+from agentlane.tool import RetryTool, Tool
+from agentlane.tool_context import ToolContext
+
+_STRENGTH: dict[StopReason, int] = {"timeout": 1, "abort": 2, "close": 3}
+
+
+class CallOwner(Protocol):
+    """What a call's task asks of the pass that runs it. Reports come once, on the loop."""
+
+    def call_ended(self, index: int, outcome: Sealed | None, *, begun: bool) -> None:
+        """The effect is over: its outcome, or None where none may be made of its end; ``begun`` if it ever started."""
+        ...
+
+    async def save_progress(self, index: int, content: str | Sequence[UserPart]) -> None: ...
+    async def save_memo(self, index: int, name: str, value: Any) -> None: ...
+    def memo(self, index: int, name: str, default: Any) -> Any: ...
+    def progress_of(self, index: int) -> tuple[UserPart, ...]: ...
+
+
+class CallEffect:
+    """The running effect of one call. Also the port behind its ``ToolContext``."""
+
+    def __init__(
+        self,
+        owner: CallOwner,
+        runtime: Runtime,
+        lane: WaitNode,
+        *,
+        index: int,
+        call: ToolCallPart,
+        tool: Tool[Any, Any],
+        checked: Any,
+        limit_bytes: int,
+        grace_ms: int,
+    ) -> None:
+        self.index = index
+        self._owner = owner
+        self._runtime = runtime
+        self._lane = lane
+        self._call = call
+        self._tool = tool
+        self._checked = checked
+        self._limit_bytes = limit_bytes
+        self._grace_ms = grace_ms
+        self._stopped_by: StopReason | None = None
+        self._begun = False
+        self._ended = False
+        self._in_thread = False
+        self._timers: list[asyncio.Task[Any]] = []
+        self._task: asyncio.Task[Any] | None = None
+
+    def start(self, context: ToolContext[Any]) -> None:
+        """Start the effect; its intent is committed. # I6"""
+        self._task = self._runtime.spawn(self._run(context), f"agentlane tool {self._tool.name}")
+        self._task.add_done_callback(self._task_done)
+
+    def stop(self, why: StopReason) -> None:
+        """Ask the effect to end, once; after the grace it is left behind. A stronger reason replaces a weaker one."""
+        if self._ended:
+            return
+        first = self._stopped_by is None
+        if self._stopped_by is None or _STRENGTH[why] > _STRENGTH[self._stopped_by]:
+            self._stopped_by = why
+        if not first:
+            return
+        # A plain function cannot be cancelled: it is told through its context and waited for until the grace is over.
+        if self._task is not None and not self._in_thread:
+            self._task.cancel()
+        self._timers.append(self._runtime.spawn(self._grace(), f"agentlane grace {self._tool.name}"))
+
+    def drop(self) -> None:
+        """The session is dead or faulted: no report will be taken."""
+        self._ended = True
+        self._stopped_by = "close"
+        if self._task is not None:
+            self._task.cancel()
+        self._cancel_timers()
+
+    # The port behind the context.
+
+    async def save_progress(self, content: str | Sequence[UserPart]) -> None:
+        await self._owner.save_progress(self.index, content)
+
+    async def save_memo(self, name: str, value: Any) -> None:
+        await self._owner.save_memo(self.index, name, value)
+
+    def memo(self, name: str, default: Any) -> Any:
+        return self._owner.memo(self.index, name, default)
+
+    def stop_requested(self) -> bool:
+        return self._stopped_by is not None
+
+    async def _run(self, context: ToolContext[Any]) -> None:
+        self._begun = True
+        current_effect.set(self._lane)
+        self._runtime.reached("effect.tool.start")
+        if self._tool.options.timeout_ms is not None:
+            self._timers.append(self._runtime.spawn(self._timeout(self._tool.options.timeout_ms), "agentlane timeout"))
+        outcome: Sealed | None
+        try:
+            value = await self._invoke(context)
+        except KeyboardInterrupt:
+            self._end(None)
+            raise
+        except BaseException as error:  # SystemExit and foreign BaseExceptions included: siblings must not suffer
+            outcome = self._failed(error)
+        else:
+            outcome = seal_value(self._call, value, self._limit_bytes)
+        self._runtime.reached("effect.tool.end")
+        self._end(outcome)
+
+    async def _invoke(self, context: ToolContext[Any]) -> Any:
+        if self._tool.is_async:
+            value = self._tool.call(self._checked, context)
+        else:
+            self._in_thread = True
+            value, error = await self._in_a_thread(lambda: self._tool.call(self._checked, context))
+            self._in_thread = False
+            if error is not None:
+                raise error
+        return await value if inspect.isawaitable(value) else value
+
+    async def _in_a_thread(self, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        runtime = self._runtime
+        context = runtime.context.copy()
+        context.run(current_effect.set, self._lane)
+        return await runtime.threads.run(runtime.loop, context, function)
+
+    def _failed(self, error: BaseException) -> Sealed | None:
+        name = self._tool.name
+        stopped = self._stopped_by
+        if stopped == "close":
+            return None  # an exception after our signal is no outcome
+        if stopped == "abort":
+            return self._aborted()
+        if stopped == "timeout":
+            return self._timed_out()
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                return None  # somebody else's cancellation (the loop ends): not a word from the tool
+            return seal_error(self._call, f"The tool {name!r} cancelled itself.", self._limit_bytes)
+        if isinstance(error, RetryTool):
+            return seal_error(self._call, str(error) or f"Call {name!r} again.", self._limit_bytes)
+        if isinstance(error, NoThread):
+            return seal_error(self._call, f"The tool {name!r} was not started: {error}.", self._limit_bytes)
+        return seal_error(self._call, f"The tool {name!r} failed: {error_text(error)}", self._limit_bytes)
+
+    def _aborted(self) -> Sealed:
+        return seal_message(interrupted(self._call, ABORTED, self._owner.progress_of(self.index)))
+
+    def _timed_out(self) -> Sealed:
+        text = (
+            f"The tool {self._tool.name!r} did not end within {self._tool.options.timeout_ms} ms and was stopped. It "
+            "may have run in part. Check before doing it again."
+        )
+        return seal_message(interrupted(self._call, text, self._owner.progress_of(self.index)))
+
+    async def _timeout(self, timeout_ms: int) -> None:
+        clock = self._runtime.clock
+        await clock.sleep_until(clock.now_ms() + timeout_ms)
+        self.stop("timeout")
+
+    async def _grace(self) -> None:
+        clock = self._runtime.clock
+        await clock.sleep_until(clock.now_ms() + self._grace_ms)
+        if self._ended:
+            return
+        where = "thread" if self._in_thread else "task"
+        self._runtime.found(
+            f"the {where} of tool {self._tool.name!r} (call {self._call.id!r}) did not end within "
+            f"{self._grace_ms} ms and was left behind"
+        )
+        match self._stopped_by:
+            case "abort":
+                self._end(self._aborted())
+            case "timeout":
+                self._end(self._timed_out())
+            case _:
+                self._end(None)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        """The task is over: as reported, or cancelled before its first step, which is an effect that never began."""
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt):
+            self._runtime.found(f"tool {self._tool.name!r}: the library failed: {error!r}")
+        self._end(self._aborted() if self._begun and self._stopped_by == "abort" else None)
+
+    def _end(self, outcome: Sealed | None) -> None:
+        if self._ended:
+            if outcome is not None and self._stopped_by is not None:
+                self._runtime.found(f"a late result of tool {self._tool.name!r} (call {self._call.id!r}) was refused")
+            return
+        self._ended = True
+        self._cancel_timers()
+        self._owner.call_ended(self.index, outcome, begun=self._begun)
+
+    def _cancel_timers(self) -> None:
+        current = asyncio.current_task()
+        for timer in self._timers:
+            if timer is not current:
+                timer.cancel()
+        self._timers.clear()

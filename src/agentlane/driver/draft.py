@@ -1,0 +1,189 @@
+"""One commit of an operation in the making: steps of the machine become writes, and later what memory takes over."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from agentlane.data import addresses, codec
+from agentlane.data.entries import EntryBody, kind_of
+from agentlane.data.messages import AssistantMessage, ToolResultMessage
+from agentlane.data.operations import LaneState, OperationState
+from agentlane.data.results import OperationResult
+from agentlane.data.usage import Usage, UsageRow, UsageTotals
+from agentlane.data.writes import DeleteList, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
+from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.tool_results import Sealed, seal_message
+from agentlane.ids import call_id, usage_id
+from agentlane.machine.facts import Effect, End, PlaceAnswer, PlaceResult, StageResult, Step
+
+
+class PathDraft:
+    """Entries to append to a branch, and the move of its tip."""
+
+    def __init__(self, branch: str, tip: str | None) -> None:
+        self.branch = branch
+        self.tip = tip
+        self.writes: list[Write] = []
+        self.placed: list[tuple[str, EntryBody]] = []
+
+    def place(self, id: str, body: EntryBody, payload: bytes) -> None:
+        """Append an entry at the tip."""
+        self.writes.append(InsertEntry(id, self.tip, kind_of(body), payload))
+        self.tip = id
+        self.placed.append((id, body))
+
+    def seal_tip(self) -> None:
+        """Write the moved tip, once all entries are placed."""
+        if self.placed:
+            self.writes.append(SetValue(addresses.branch_tip(self.branch), codec.encode(self.tip)))
+
+
+class OperationDraft:
+    """Steps of one operation that become one commit."""
+
+    def __init__(self, operation: OpenOperation, lane: str, tip: str | None, *, now: int) -> None:
+        self.operation = operation
+        self.lane = lane
+        self.now = now
+        self.path = PathDraft(lane, tip)
+        self.state: OperationState = operation.state
+        self.effects: list[Effect] = []
+        self.boundaries: list[str] = []
+        self.calls = operation.calls
+        self.cut = operation.cut
+        self.answers: list[tuple[str, AssistantMessage]] = []
+        self.usage: UsageTotals = operation.usage
+        self.staged: dict[int, Sealed] = dict(operation.staged)
+        self.settled_calls: list[int] = []
+        self.result: OperationResult | None = None
+        self._answer_text = operation.answer_text
+        self._sealed: dict[int, Sealed] = {}
+
+    def take(self, step: Step, sealed: dict[int, Sealed] | None = None) -> None:
+        """Add a step; ``sealed`` are the encoded forms of its results by call index."""
+        self._sealed = sealed or {}
+        for change in step.changes:
+            match change:
+                case PlaceAnswer():
+                    self._place_answer(change)
+                case PlaceResult():
+                    self._place_result(change)
+                case StageResult():
+                    self._stage_result(change)
+                case End():
+                    self._end(change)
+        if step.state is not None:
+            self.state = step.state
+        self.effects.extend(step.effects)
+        self.boundaries.append(step.boundary)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.boundaries
+
+    @property
+    def boundary(self) -> str:
+        """The commit's name: the rows of the commit table it merges."""
+        return "+".join(dict.fromkeys(self.boundaries))
+
+    def writes(self) -> list[Write]:
+        """The commit's writes, in order."""
+        self.path.seal_tip()
+        writes = self.path.writes
+        if self.result is None:
+            writes.append(SetValue(addresses.op_state(self.operation.id), codec.encode(self.state)))
+        else:
+            self._write_end(writes, self.result)
+        return writes
+
+    def _place_answer(self, change: PlaceAnswer) -> None:
+        payload, message = codec.BODY.seal(change.message, "answer")
+        if not isinstance(message, AssistantMessage):
+            raise TypeError("an answer must read back as one")
+        self.path.place(change.id, message, payload)
+        row = UsageRow(
+            id=usage_id(change.id),
+            kind="attempt",
+            usage=message.usage or Usage(),
+            entry_id=change.id,
+            operation_id=self.operation.id,
+            model=None if message.model is None else str(message.model),
+        )
+        self.path.writes.append(InsertUsage(row))
+        self.usage = self.usage.plus(row)
+        if self.operation.frames:
+            self.path.writes.append(DeleteList(addresses.pending_frames(self.operation.id, change.id)))
+        self.answers.append((change.id, message))
+        if message.stop_reason not in ("error", "aborted"):
+            self.calls, self.cut = message.calls, message.stop_reason == "length"
+            self._answer_text = message.text
+
+    def _place_result(self, change: PlaceResult) -> None:
+        id = call_id(change.answer, change.index)
+        if change.message is None:
+            sealed = self.staged.pop(change.index)
+            self.path.writes.append(DeleteValue(addresses.pending_entry(id)))
+        else:
+            sealed = self._sealed_of(change.index, change.message)
+            self._drop_side(change.index, id)
+        self.path.place(id, sealed.message, sealed.payload)
+
+    def _stage_result(self, change: StageResult) -> None:
+        id = call_id(change.answer, change.index)
+        sealed = self._sealed_of(change.index, change.message)
+        self.staged[change.index] = sealed
+        self._drop_side(change.index, id)
+        self.path.writes.append(SetValue(addresses.pending_entry(id), sealed.payload))
+
+    def _sealed_of(self, index: int, message: ToolResultMessage) -> Sealed:
+        sealed = self._sealed.get(index)
+        return sealed if sealed is not None and sealed.message is message else seal_message(message)
+
+    def _drop_side(self, index: int, id: str) -> None:
+        """A call that has its outcome needs its progress and memos no more."""
+        self.settled_calls.append(index)
+        operation = self.operation
+        if index in operation.progress:
+            self.path.writes.append(DeleteValue(addresses.pending_output(operation.id, id)))
+        for name in operation.memos.get(index, ()):
+            self.path.writes.append(DeleteValue(addresses.op_memo(operation.id, id, name)))
+
+    def _end(self, end: End) -> None:
+        operation = self.operation
+        meta = operation.meta
+        self.result = OperationResult(
+            operation_id=operation.id,
+            lane=meta.lane,
+            agent=operation.config.agent,
+            kind=meta.request.kind,
+            status=end.status,
+            request_digest=meta.request.digest,
+            key_operation=meta.key_operation,
+            inputs=meta.inputs,
+            from_tip=meta.start_tip,
+            to_tip=self.path.tip,
+            started_at=meta.started_at,
+            ended_at=self.now,
+            turns=end.turns,
+            code=end.code,
+            error=end.error,
+            answer=end.answer,
+            text=self._answer_text if end.status == "completed" else "",
+            usage=self.usage,
+        )
+
+    def _write_end(self, writes: list[Write], result: OperationResult) -> None:
+        id = self.operation.id
+        writes.append(DeleteValue(addresses.op_meta(id)))
+        writes.append(DeleteValue(addresses.op_config(id)))
+        writes.append(DeleteValue(addresses.op_state(id)))
+        writes.append(SetValue(addresses.result(id), codec.encode(result)))
+        writes.append(SetValue(addresses.lane_state(self.lane), codec.encode(LaneState(current=None, last=id))))
+
+
+def with_answers(message: AssistantMessage, inputs: tuple[str, ...]) -> AssistantMessage:
+    """The message, naming the inputs that it is the first to answer, if it is an answer."""
+    if not inputs or message.stop_reason in ("error", "aborted"):
+        return message
+    return replace(message, answers=inputs)

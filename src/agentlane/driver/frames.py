@@ -1,0 +1,178 @@
+"""An answer while it streams: what has been shown of it, and which frames are not saved yet."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agentlane.data.border import clean_json, clean_text
+from agentlane.data.messages import (
+    AssistantMessage,
+    AssistantPart,
+    Frame,
+    PartDelta,
+    PartEnd,
+    PartStart,
+    ProviderPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UsageSeen,
+)
+from agentlane.data.usage import Usage
+from agentlane.errors import InvalidMessage
+
+PARTS_MAX = 10_000
+
+
+class _Part:
+    __slots__ = ("id", "kind", "name", "pieces", "whole")
+
+    def __init__(self, kind: str, id: str, name: str) -> None:
+        self.kind = kind
+        self.id = id
+        self.name = name
+        self.pieces: list[str] = []
+        self.whole: AssistantPart | None = None
+
+
+class FrameLog:
+    """Collects frames; linear in their length. Raises ``InvalidMessage`` for frames that make no sense."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, _Part] = {}
+        self._unsaved: list[Frame] = []
+        self.usage: Usage | None = None
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether frames came since the last ``take_unsaved``."""
+        return bool(self._unsaved)
+
+    def add(self, frame: Frame) -> None:
+        """Take the next frame of the stream."""
+        if isinstance(frame, PartStart):
+            self._part(frame.index, frame.kind, clean_text(frame.id), clean_text(frame.name))
+        elif isinstance(frame, PartDelta):
+            frame = PartDelta(index=frame.index, text=clean_text(frame.text))
+            self._part(frame.index, "text", "", "").pieces.append(frame.text)
+        elif isinstance(frame, PartEnd):
+            frame = PartEnd(index=frame.index, part=clean_part(frame.part))
+            self._part(frame.index, "text", "", "").whole = frame.part
+        elif isinstance(frame, UsageSeen):
+            self.usage = frame.usage
+        else:
+            raise InvalidMessage(f"stream: {type(frame).__name__} is neither a frame nor the settled message")
+        self._unsaved.append(frame)
+
+    def take_unsaved(self) -> tuple[Frame, ...]:
+        """The frames that came since the last call, neighbouring deltas of one part joined."""
+        frames, self._unsaved = self._unsaved, []
+        joined: list[Frame] = []
+        pieces: list[str] = []
+        for frame in frames:
+            if isinstance(frame, PartDelta):
+                if pieces and isinstance(joined[-1], PartDelta) and joined[-1].index == frame.index:
+                    pieces.append(frame.text)
+                    continue
+                _close_delta(joined, pieces)
+                pieces = [frame.text]
+            else:
+                _close_delta(joined, pieces)
+                pieces = []
+            joined.append(frame)
+        _close_delta(joined, pieces)
+        return tuple(joined)
+
+    def shown(self) -> tuple[AssistantPart, ...]:
+        """The parts as far as they were shown. A call that is not whole has its raw text and no arguments."""
+        parts: list[AssistantPart] = []
+        for index in sorted(self._parts):
+            part = self._parts[index]
+            text = "".join(part.pieces)
+            if part.whole is not None:
+                parts.append(part.whole)
+            elif part.kind == "tool_call":
+                parts.append(ToolCallPart(id=part.id, name=part.name, arguments_text=text))
+            elif part.kind == "thinking":
+                parts.append(ThinkingPart(text=text))
+            elif text:
+                parts.append(TextPart(text=text))
+        return tuple(parts)
+
+    def _part(self, index: int, kind: str, id: str, name: str) -> _Part:
+        if type(index) is not int or not 0 <= index < PARTS_MAX:
+            raise InvalidMessage(f"stream: {index!r} is not the index of a part (0 to {PARTS_MAX - 1})")
+        part = self._parts.get(index)
+        if part is None:
+            part = self._parts[index] = _Part(kind, id, name)
+        return part
+
+
+def clean_answer(message: AssistantMessage) -> AssistantMessage:
+    """A model's settled message by the border rule. A call with bad arguments keeps them as text; the answer stands."""
+    if not isinstance(message.content, tuple | list):
+        raise InvalidMessage(f"answer.content: a tuple is needed here, not {type(message.content).__name__}")
+    error = message.error
+    if error is not None:
+        error = type(error)(
+            code=clean_text(error.code, "answer.error.code"),
+            message=clean_text(error.message, "answer.error.message"),
+            retryable=error.retryable,
+            retry_after_ms=error.retry_after_ms,
+        )
+    return AssistantMessage(
+        content=tuple(clean_part(part) for part in message.content),
+        stop_reason=message.stop_reason,
+        model=message.model,
+        usage=message.usage,
+        error=error,
+    )
+
+
+def clean_part(part: AssistantPart) -> AssistantPart:
+    """One part of an answer by the border rule."""
+    if isinstance(part, TextPart):
+        return part if part.text.isascii() else TextPart(text=clean_text(part.text), signature=part.signature)
+    if isinstance(part, ThinkingPart):
+        return ThinkingPart(text=clean_text(part.text), signature=part.signature, redacted=part.redacted)
+    if isinstance(part, ToolCallPart):
+        return _clean_call(part)
+    if isinstance(part, ProviderPart):
+        return ProviderPart(provider=clean_text(part.provider), data=clean_json(part.data, "answer.provider.data"))
+    raise InvalidMessage(f"answer: {type(part).__name__} is not a part of an answer")
+
+
+def _clean_call(part: ToolCallPart) -> ToolCallPart:
+    arguments, text = part.arguments, part.arguments_text
+    if arguments is not None:
+        try:
+            if not isinstance(arguments, dict):
+                raise InvalidMessage(f"arguments: an object is needed here, not {type(arguments).__name__}")
+            arguments = clean_json(arguments, "arguments")
+            text = None
+        except InvalidMessage:
+            text = _as_received(arguments) if text is None else text
+            arguments = None
+    return ToolCallPart(
+        id=clean_text(part.id, "call.id"),
+        name=clean_text(part.name, "call.name"),
+        arguments=arguments,
+        arguments_text=None if text is None else clean_text(text, "call.arguments_text"),
+        signature=part.signature,
+    )
+
+
+def _as_received(arguments: Any) -> str:
+    """Text for arguments that are not JSON data, as near to what the model sent as can be told."""
+    try:
+        return json.dumps(arguments, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return repr(type(arguments))
+
+
+def _close_delta(joined: list[Frame], pieces: list[str]) -> None:
+    if len(pieces) > 1:
+        last = joined[-1]
+        if isinstance(last, PartDelta):
+            joined[-1] = PartDelta(index=last.index, text="".join(pieces))

@@ -1,0 +1,259 @@
+"""One model request as a task: streams an answer, keeps what is shown, and ends in one settled message."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from agentlane.agent import Agent, RunInfo
+from agentlane.data import codec
+from agentlane.data.border import clean_text
+from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, StopReason
+from agentlane.data.usage import NOTHING_SENT, Usage
+from agentlane.driver.effects import StopReason as StopEffect
+from agentlane.driver.effects import WaitNode, current_effect
+from agentlane.driver.frames import FrameLog, clean_answer
+from agentlane.driver.runtime import Runtime
+from agentlane.driver.tool_results import error_text
+from agentlane.errors import InvalidMessage
+from agentlane.ids import CALLS_MAX
+from agentlane.model import Model, ModelError, ModelRequest
+
+FLUSH_EVERY_MS = 100
+FRAMES_BYTES_MAX = 4 * 1024 * 1024
+"""How much of one answer's stream is saved before it settles; what is shown beyond it survives an abort, not a kill."""
+
+
+class GenerationOwner(Protocol):
+    """What a request's task asks of the pass that runs it."""
+
+    def answered(self, message: AssistantMessage | None) -> None:
+        """The request is over: its settled message, or None where none may be made of its end. Once, on the loop."""
+        ...
+
+    async def save_frames(self, response_id: str, frames: tuple[Frame, ...]) -> None: ...
+
+
+class GenerationEffect:
+    """A running model request."""
+
+    def __init__(
+        self,
+        owner: GenerationOwner,
+        runtime: Runtime,
+        lane: WaitNode,
+        *,
+        response_id: str,
+        model: Model,
+        agent: Agent[Any, Any],
+        info: RunInfo[Any],
+        build: Callable[[str], ModelRequest],
+        grace_ms: int,
+    ) -> None:
+        self.response_id = response_id
+        self._owner = owner
+        self._runtime = runtime
+        self._lane = lane
+        self._model = model
+        self._agent = agent
+        self._info = info
+        self._build = build
+        self._grace_ms = grace_ms
+        self._frames = FrameLog()
+        self._saved_bytes = 0
+        self._sent = False
+        self._begun = False
+        self._ended = False
+        self._stopped_by: StopEffect | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._flusher: asyncio.Task[Any] | None = None
+        self._timer: asyncio.Task[Any] | None = None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        return self._model.identity
+
+    @staticmethod
+    def dropped() -> AssistantMessage:
+        """The answer of a request that was intended and, since an abort came, never sent."""
+        error = ErrorInfo(code="aborted", message="the run was aborted before the request was sent")
+        return AssistantMessage(content=(), stop_reason="aborted", usage=NOTHING_SENT, error=error)
+
+    def start(self) -> None:
+        """Send the request; its intent is committed. # I6"""
+        self._task = self._runtime.spawn(self._run(), "agentlane model request")
+        self._task.add_done_callback(self._task_done)
+
+    def stop(self, why: StopEffect) -> None:
+        """Ask the request to end, once; after the grace it is left behind."""
+        if self._ended:
+            return
+        first = self._stopped_by is None
+        if first or why == "close":
+            self._stopped_by = why
+        if first and self._task is not None:
+            self._task.cancel()
+            self._timer = self._runtime.spawn(self._grace(), "agentlane grace of a model request")
+
+    def drop(self) -> None:
+        """The session is dead or faulted: no report will be taken."""
+        self._ended = True
+        self._stopped_by = "close"
+        for task in (self._task, self._flusher, self._timer):
+            if task is not None:
+                task.cancel()
+
+    def take_unsaved(self) -> tuple[Frame, ...]:
+        """Frames that were shown and are not saved; for the flush of a close."""
+        return self._frames.take_unsaved()
+
+    async def _run(self) -> None:
+        self._begun = True
+        current_effect.set(self._lane)
+        self._runtime.reached("effect.model.start")
+        message: AssistantMessage | None
+        try:
+            message = await self._settled()
+        except KeyboardInterrupt:
+            self._end(None)
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._stopped_by == "abort":
+                message = self._partial("aborted", ErrorInfo(code="aborted", message="the run was aborted"))
+            elif self._stopped_by is None and (task is None or not task.cancelling()):
+                message = self._error("model_error", "the model's stream cancelled itself", retryable=True)
+            else:
+                message = None
+        except BaseException as error:  # foreign code; SystemExit included
+            message = self._failed(error)
+        self._runtime.reached("effect.model.end")
+        self._end(message)
+
+    async def _settled(self) -> AssistantMessage | None:
+        try:
+            instructions = await self._instructions()
+        except Exception as error:  # the application's function may raise anything
+            return self._error("instructions_failed", f"the instructions function failed: {error_text(error)}")
+        request = self._build(instructions)
+        self._sent = True
+        stream = self._model.stream(request)
+        try:
+            async for item in stream:
+                if isinstance(item, AssistantMessage):
+                    return self._checked(item)
+                self._frames.add(item)
+                if self._flusher is None:
+                    self._flusher = self._runtime.spawn(self._flush(), "agentlane frames")
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+        return self._error("stream_cut", "the model's stream ended without its end", retryable=True)
+
+    async def _instructions(self) -> str:
+        given = self._agent.instructions
+        if isinstance(given, str):
+            return clean_text(given)
+        text = given(self._info)
+        return clean_text(await text if inspect.isawaitable(text) else text, "instructions")
+
+    def _checked(self, message: AssistantMessage) -> AssistantMessage:
+        """A settled message that can be stored; one that cannot becomes an error answer with what was shown."""
+        try:
+            clean = clean_answer(message)
+            if clean.model is None:
+                clean = replace(clean, model=self.identity)
+            if clean.usage is None and self._frames.usage is not None:
+                clean = replace(clean, usage=self._frames.usage)
+            if len(clean.calls) > CALLS_MAX:
+                raise InvalidMessage(f"answer: {len(clean.calls)} calls; at most {CALLS_MAX} are taken")
+            if clean.stop_reason == "aborted":
+                clean = replace(clean, stop_reason="error", error=clean.error or _provider_aborted())
+            if clean.stop_reason == "error" and clean.error is None:
+                clean = replace(clean, error=ErrorInfo(code="model_error", message="the model's answer is an error"))
+            codec.BODY.seal(clean, "answer")
+        except (InvalidMessage, AttributeError, TypeError) as error:
+            return self._error("invalid_response", f"the model's answer cannot be kept: {error}")
+        return clean
+
+    def _failed(self, error: BaseException) -> AssistantMessage | None:
+        if self._stopped_by == "close":
+            return None
+        if self._stopped_by == "abort":
+            return self._partial("aborted", ErrorInfo(code="aborted", message="the run was aborted"))
+        if isinstance(error, ModelError):
+            if not error.sent:
+                self._sent = False
+            if error.usage is not None:
+                self._frames.usage = error.usage
+            info = ErrorInfo(
+                code=clean_text(str(error.kind)),
+                message=clean_text(str(error)),
+                retryable=bool(error.retryable),
+                retry_after_ms=error.retry_after_ms if isinstance(error.retry_after_ms, int) else None,
+            )
+            return self._partial("error", info)
+        if isinstance(error, InvalidMessage):
+            return self._error("invalid_response", f"the model's stream cannot be kept: {error}")
+        transient = isinstance(error, OSError | TimeoutError)
+        return self._error("model_error", f"the request failed: {error_text(error)}", retryable=transient)
+
+    def _error(self, code: str, text: str, *, retryable: bool = False) -> AssistantMessage:
+        return self._partial("error", ErrorInfo(code=code, message=clean_text(text), retryable=retryable))
+
+    def _partial(self, stop_reason: StopReason, error: ErrorInfo) -> AssistantMessage:
+        """What was shown, as an answer that did not end well; usage as far as it is known."""
+        usage: Usage | None = self._frames.usage
+        if usage is None and not self._sent:
+            usage = NOTHING_SENT
+        return AssistantMessage(
+            content=self._frames.shown(), stop_reason=stop_reason, model=self.identity, usage=usage, error=error
+        )
+
+    async def _flush(self) -> None:
+        """Save what was shown, at most every ``FLUSH_EVERY_MS``; an answer that settles sooner is never saved twice."""
+        clock = self._runtime.clock
+        while self._saved_bytes < FRAMES_BYTES_MAX:
+            await clock.sleep_until(clock.now_ms() + FLUSH_EVERY_MS)
+            if not self._frames.unsaved:
+                self._flusher = None  # the next frame starts it again
+                return
+            frames = self._frames.take_unsaved()
+            self._saved_bytes += len(codec.encode(frames))
+            await self._owner.save_frames(self.response_id, frames)
+
+    async def _grace(self) -> None:
+        clock = self._runtime.clock
+        await clock.sleep_until(clock.now_ms() + self._grace_ms)
+        if self._ended:
+            return
+        self._runtime.found(
+            f"a request to model {self.identity} did not end within {self._grace_ms} ms and was left behind"
+        )
+        aborted = ErrorInfo(code="aborted", message="the run was aborted")
+        self._end(self._partial("aborted", aborted) if self._stopped_by == "abort" else None)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt):
+            self._runtime.found(f"model request: the library failed: {error!r}")
+        aborted = ErrorInfo(code="aborted", message="the run was aborted before the request was sent")
+        self._end(self._partial("aborted", aborted) if self._stopped_by == "abort" else None)
+
+    def _end(self, message: AssistantMessage | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        current = asyncio.current_task()
+        for task in (self._flusher, self._timer):
+            if task is not None and task is not current:
+                task.cancel()
+        self._owner.answered(message)
+
+
+def _provider_aborted() -> ErrorInfo:
+    return ErrorInfo(code="model_error", message="the provider ended the answer before it was whole", retryable=True)

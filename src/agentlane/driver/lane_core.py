@@ -1,0 +1,152 @@
+"""One lane in memory: its tip, what its path shows the model, its open operation, and the line of its steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+
+from agentlane.agent import Agent
+from agentlane.data import codec
+from agentlane.data.entries import Entry, EntryBody
+from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
+from agentlane.data.operations import LaneConfig, LaneState
+from agentlane.data.results import OperationResult
+from agentlane.driver.draft import PathDraft
+from agentlane.driver.effects import WaitNode
+from agentlane.driver.line import Line
+from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.recovery import restore
+from agentlane.driver.runtime import Runtime
+from agentlane.machine.context import ModelContext
+
+
+class RunningPass(Protocol):
+    """A lane's pass, as the lane's other verbs see it."""
+
+    def poke(self) -> None:
+        """Something changed: look again."""
+        ...
+
+    def abort_committed(self) -> None:
+        """Signal what runs."""
+        ...
+
+    def stop(self, mode: Literal["close", "fault"]) -> None:
+        """End the pass as a controlled crash."""
+        ...
+
+    async def ended(self) -> None:
+        """Wait until the pass is over."""
+        ...
+
+
+class LaneCore:
+    """A branch, and the lane on it if there is one. ``config`` and ``state`` are None on a branch without a lane."""
+
+    def __init__(self, runtime: Runtime, name: str, tip: str | None) -> None:
+        self.runtime = runtime
+        self.name = name
+        self.line = Line(runtime)
+        self.waiting_on: list[WaitNode] = []
+        self.agent: Agent[Any, Any] | None = None
+        self.running: RunningPass | None = None
+        self.exists = False
+        """Whether the branch is committed."""
+        self.reset(tip, None, None, None)
+
+    def reset(
+        self,
+        tip: str | None,
+        config: LaneConfig | None,
+        state: LaneState | None,
+        operation: OpenOperation | None,
+    ) -> None:
+        """Take what an open has read."""
+        self.tip = tip
+        self.config = config
+        self.state = state
+        self.operation = operation
+        self.context = ModelContext()
+        self.loaded = False
+        self.unanswered: list[str] = []
+        self._batches: list[tuple[str, tuple[ToolCallPart, ...]]] = []
+
+    async def load(self) -> None:
+        """Read the path and what the open operation left, once. Cancelling it leaves everything as it was."""
+        while not self.loaded:
+            tip, operation, storage = self.tip, self.operation, self.runtime.storage
+            path: list[Entry] = []
+            if tip is not None:
+                rows = await storage.path(tip, newest_first=False)
+                path = [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
+            fresh = None
+            if operation is not None:
+                fresh = OpenOperation(operation.id, operation.meta, operation.config, operation.state)
+                await restore(storage, fresh, path)
+            if self._changed_since(tip, operation):
+                continue  # somebody else was faster
+            if operation is not None and fresh is not None:
+                operation.take_restored(fresh)
+            start = None if operation is None else operation.meta.inputs[0]
+            for entry in path:
+                if entry.id == start:
+                    self._batches.clear()
+                self._take(entry.id, entry.body)
+            self.loaded = True
+
+    def begin(self, operation: OpenOperation) -> None:
+        """An accepted operation is the lane's open one now."""
+        self.operation = operation
+        self.state = LaneState(current=operation.id, last=None if self.state is None else self.state.last)
+        self._batches.clear()
+        self.runtime.open_operations[operation.id] = self.name
+
+    def settle(self, operation: OpenOperation, result: OperationResult) -> None:
+        """The open operation has its terminal record."""
+        operation.result = result
+        self.operation = None
+        self.state = LaneState(current=None, last=operation.id)
+        self.runtime.open_operations.pop(operation.id, None)
+        self.runtime.settled_count += 1
+
+    def take_path(self, draft: PathDraft) -> None:
+        """Entries that a published commit placed."""
+        self.tip = draft.tip
+        for id, body in draft.placed:
+            self._take(id, body)
+
+    def open_calls(self) -> tuple[str, Sequence[ToolCallPart]] | None:
+        """The answer at the tip that settled to run its calls, and its calls without a result on this path."""
+        return self.context.open_calls()
+
+    def call_key(self, operation: OpenOperation, answer: str, index: int) -> str:
+        """The idempotency key of a call: see ``ToolContext.idempotency_key``."""
+        call = operation.calls[index]
+        digest = arguments_digest(call)
+        earlier = 0
+        for id, calls in self._batches:
+            for other in calls[:index] if id == answer else calls:
+                earlier += other.name == call.name and arguments_digest(other) == digest
+        session, key_operation = self.runtime.session_id, operation.meta.key_operation
+        return f"{quote(session, safe='')}/{quote(key_operation, safe='')}/{quote(call.name, safe='')}#{digest}/{earlier}"
+
+    def _changed_since(self, tip: str | None, operation: OpenOperation | None) -> bool:
+        return self.loaded or self.tip != tip or self.operation is not operation
+
+    def _take(self, id: str, body: EntryBody) -> None:
+        self.context.add(id, body)
+        if isinstance(body, UserMessage):
+            self.unanswered.append(id)
+        elif isinstance(body, AssistantMessage) and body.stop_reason not in ("error", "aborted"):
+            self.unanswered.clear()
+            if body.calls and body.stop_reason != "length":
+                self._batches.append((id, body.calls))
+
+
+def arguments_digest(call: ToolCallPart) -> str:
+    """The first 32 hexadecimal digits of SHA-256 over a call's arguments in canonical JSON."""
+    text = json.dumps(call.arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

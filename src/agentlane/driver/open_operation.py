@@ -1,0 +1,86 @@
+"""An open operation in memory: what its addresses hold, and what is known of its current batch."""
+
+from __future__ import annotations
+
+from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserPart
+from agentlane.data.operations import OperationConfig, OperationMeta, OperationState
+from agentlane.data.results import OperationResult
+from agentlane.data.usage import UsageTotals
+from agentlane.driver.tool_results import Sealed
+from agentlane.machine.table import Rules
+
+
+class OpenOperation:
+    """Current state of one operation. Changed only when a commit is published."""
+
+    __slots__ = (
+        "abort_waiting",
+        "answer_text",
+        "calls",
+        "config",
+        "cut",
+        "frames",
+        "id",
+        "memos",
+        "meta",
+        "progress",
+        "result",
+        "rules",
+        "staged",
+        "state",
+        "usage",
+        "version",
+    )
+
+    def __init__(self, id: str, meta: OperationMeta, config: OperationConfig, state: OperationState) -> None:
+        self.id = id
+        self.meta = meta
+        self.state = state
+        self.version = 0
+        self.configure(config)
+        self.usage = UsageTotals()
+        self.answer_text = ""
+        self.calls: tuple[ToolCallPart, ...] = ()
+        self.cut = False
+        self.staged: dict[int, Sealed] = {}
+        self.progress: dict[int, tuple[UserPart, ...]] = {}
+        self.memos: dict[int, dict[str, bytes]] = {}
+        self.frames: list[Frame] = []
+        self.abort_waiting = False
+        """An abort stands in the line: intents that are published meanwhile start nothing."""
+        self.result: OperationResult | None = None
+
+    def configure(self, config: OperationConfig) -> None:
+        """Use another configuration from the next step on."""
+        self.config = config
+        self.rules = Rules(config.retry, config.limits)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether an abort is committed."""
+        return self.state.cancel_requested_at is not None
+
+    def take_answer(self, message: AssistantMessage) -> None:
+        """The answer at the end of the path is this one now."""
+        if message.stop_reason not in ("error", "aborted"):
+            self.answer_text = message.text
+            self.calls = message.calls
+            self.cut = message.stop_reason == "length"
+
+    def take_draft(self, state: OperationState, usage: UsageTotals, staged: dict[int, Sealed]) -> None:
+        """A commit is published: this is the state now."""
+        self.version += 1
+        self.state = state
+        self.usage = usage
+        self.staged = staged
+
+    def take_restored(self, restored: OpenOperation) -> None:
+        """Take what was read from the store for the same operation."""
+        self.usage = restored.usage
+        self.answer_text = restored.answer_text
+        self.calls = restored.calls
+        self.cut = restored.cut
+        self.staged = restored.staged
+        self.progress = restored.progress
+        self.memos = restored.memos
+        self.frames = restored.frames

@@ -1,0 +1,158 @@
+"""What the drivers of one open session share: its storage, clock, ids and tasks, and whether it still goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, TypeAlias
+
+from agentlane.clock import Clock
+from agentlane.data.writes import Write
+from agentlane.driver.threads import Threads
+from agentlane.errors import AgentLaneError, ReadOnlySession, SessionClosed, SessionFaulted, WrongLoop, WrongProcess
+from agentlane.ids import IdSource
+from agentlane.storage.contract import Commit, Pending, Probe, SessionStorage
+
+log = logging.getLogger("agentlane")
+
+Phase: TypeAlias = Literal["open", "closing", "closed", "faulted"]
+
+FINDINGS_MAX = 1_000
+
+
+class Runtime:
+    """One open session as its drivers see it. All use is on one event loop of one process."""
+
+    def __init__(
+        self, storage: SessionStorage, *, clock: Clock, ids: IdSource, probe: Probe | None, rng: random.Random
+    ) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.ids = ids
+        self.probe = probe
+        self.rng = rng
+        self.loop = asyncio.get_running_loop()
+        self.context = contextvars.copy_context()
+        self.threads = Threads()
+        self.phase: Phase = "open"
+        self.cause: BaseException | None = None
+        self.killed = False
+        """The fault is a kill by a probe: nothing is wound down."""
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.findings: list[str] = []
+        self.open_operations: dict[str, str] = {}
+        """Open operations, and those whose accept is being committed: operation id to lane."""
+        self.settled_count = 0
+        self.on_fault: list[Callable[[BaseException], None]] = []
+        self._pid = os.getpid()
+        self._watch_storage()
+
+    @property
+    def session_id(self) -> str:
+        return self.storage.info.id
+
+    def replace_storage(self, storage: SessionStorage) -> None:
+        """Go on after a fault with what a new open has read."""
+        self.storage = storage
+        self.phase = "open"
+        self.cause = None
+        self.killed = False
+        self._watch_storage()
+
+    def check_place(self) -> None:
+        """Raise unless this is the process and the event loop of the session."""
+        if os.getpid() != self._pid:
+            raise WrongProcess(
+                f"session {self.session_id!r} was opened in process {self._pid}; open it anew in this one"
+            )
+        if _running_loop() is not self.loop:
+            raise WrongLoop(
+                f"session {self.session_id!r} belongs to the event loop it was opened on; use it there, or open it again"
+            )
+
+    def check(self) -> None:
+        """Raise unless the session can be used here and now."""
+        self.check_place()
+        if self.phase in ("closing", "closed"):
+            raise SessionClosed(f"session {self.session_id!r} is closed; open it again")
+        if self.phase == "faulted":
+            raise self.faulted()
+
+    def check_writable(self) -> None:
+        """Raise unless the session can be written here and now."""
+        self.check()
+        if self.storage.read_only:
+            raise ReadOnlySession(f"session {self.session_id!r} was opened for reading; open it without read_only")
+
+    def faulted(self) -> SessionFaulted:
+        """The error that tells of the fault."""
+        if isinstance(self.cause, SessionFaulted):
+            return self.cause
+        error = SessionFaulted(
+            f"session {self.session_id!r} stopped: {self.cause!r}; what was committed is kept, reopen() goes on from it"
+        )
+        error.__cause__ = self.cause
+        return error
+
+    def submit(self, writes: Sequence[Write], publish: Callable[[Commit], None], boundary: str) -> Pending:
+        """Hand a commit to the storage; a kill by a probe becomes the session's death."""
+        if self.phase == "faulted":
+            raise self.faulted()
+        try:
+            return self.storage.submit(writes, publish=publish, name=boundary)
+        except AgentLaneError:
+            raise
+        except BaseException as error:
+            self.fault(error)
+            raise self.faulted() from error
+
+    def reached(self, boundary: str) -> None:
+        """Tell the probe of an effect boundary; what it raises kills the session, and the effect with it."""
+        if self.probe is None:
+            return
+        try:
+            self.probe.reached(boundary)
+        except BaseException as error:
+            self.storage.kill()
+            self.fault(error)
+            raise asyncio.CancelledError from error
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """An owned task in a copy of the context that was there when the session was opened."""
+        task = self.loop.create_task(coroutine, name=name, context=self.context.copy())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def fault(self, error: BaseException) -> None:
+        """Nothing more can be written: end every pass and every waiting step, once."""
+        if self.phase in ("faulted", "closed"):
+            return
+        self.phase = "faulted"
+        self.cause = error
+        self.killed = not isinstance(error, Exception)
+        for callback in tuple(self.on_fault):
+            callback(error)
+
+    def found(self, text: str) -> None:
+        """Keep a finding that no other channel tells, and log it."""
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(text)
+        log.warning("session %s: %s", self.session_id, text)
+
+    def _watch_storage(self) -> None:
+        self.storage.on_fault = self.fault
+        for finding in self.storage.findings:
+            if finding not in self.findings:
+                self.findings.append(finding)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

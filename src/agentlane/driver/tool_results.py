@@ -1,0 +1,140 @@
+"""What a tool returned or raised, as the one result of its call: clean, bounded, encoded."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlane.data import codec
+from agentlane.data.border import clean_json, clean_text
+from agentlane.data.messages import ImagePart, TextPart, ToolCallPart, ToolResultMessage, UserPart
+from agentlane.data.requests import checked_part
+from agentlane.errors import InvalidMessage
+from agentlane.machine.outcomes import error_result
+from agentlane.tool import ToolResult
+
+
+class Sealed(NamedTuple):
+    """A result as it will be read back, its encoded form, and the tool's wish to end the run."""
+
+    message: ToolResultMessage
+    payload: bytes
+    terminate: bool = False
+
+
+def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
+    """The result for what a tool returned; a value that breaks the border rule becomes an error result."""
+    try:
+        result = value if isinstance(value, ToolResult) else ToolResult(content=_content(value))
+        content = _bounded(_parts(result.content), limit_bytes)
+        details = None if result.details is None else clean_json(result.details, "result.details")
+        content, details = _bounded_details(content, details, limit_bytes)
+        message = ToolResultMessage(
+            call_id=call.id, name=call.name, content=content, details=details, is_error=_flag(result.is_error)
+        )
+        return _seal(message, terminate=_flag(result.terminate))
+    except InvalidMessage as error:
+        return seal_error(call, f"The tool {call.name!r} returned something that cannot be kept: {error}", limit_bytes)
+
+
+def seal_error(call: ToolCallPart, text: str, limit_bytes: int) -> Sealed:
+    """An error result of one text."""
+    return _seal(error_result(call, _cut(clean_text(text), limit_bytes)))
+
+
+def seal_message(message: ToolResultMessage) -> Sealed:
+    """A result that the library made."""
+    return _seal(message)
+
+
+def error_text(error: BaseException) -> str:
+    """What an exception says, for the model; never its traceback."""
+    try:
+        text = str(error)
+    except Exception:  # foreign exceptions may fail to print themselves
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def progress_parts(content: Any, limit_bytes: int) -> tuple[UserPart, ...]:
+    """Checked and bounded parts of a progress report."""
+    return _bounded(_parts(content), limit_bytes)
+
+
+def _seal(message: ToolResultMessage, *, terminate: bool = False) -> Sealed:
+    payload, copy = codec.BODY.seal(message, "result")
+    if not isinstance(copy, ToolResultMessage):
+        raise InvalidMessage("result: it does not read back as a tool result")
+    return Sealed(copy, payload, terminate)
+
+
+def _content(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, str | TextPart | ImagePart):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(item, TextPart | ImagePart) for item in value):
+        return value
+    if isinstance(value, Struct):
+        value = msgspec.to_builtins(value)
+    return codec.encode(clean_json(value, "result")).decode()
+
+
+def _parts(content: Any) -> tuple[UserPart, ...]:
+    if isinstance(content, str):
+        return (TextPart(text=clean_text(content, "result.content")),) if content else ()
+    if isinstance(content, TextPart | ImagePart):
+        content = (content,)
+    if not isinstance(content, list | tuple):
+        raise InvalidMessage(f"result.content: text or parts are needed here, not {type(content).__name__}")
+    return tuple(checked_part(part, f"result.content[{index}]") for index, part in enumerate(content))
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise InvalidMessage(f"result: is_error and terminate are True or False, not {value!r:.40}")
+    return value
+
+
+def _bounded(parts: tuple[UserPart, ...], limit_bytes: int) -> tuple[UserPart, ...]:
+    """Parts of at most ``limit_bytes`` together; text is cut at a code point with a mark, images that do not fit go."""
+    kept: list[UserPart] = []
+    left = limit_bytes
+    for part in parts:
+        if isinstance(part, ImagePart):
+            size = len(part.data)
+            if size > left:
+                kept.append(TextPart(text=f"[image left out: {size} bytes do not fit in {limit_bytes}]"))
+                continue
+            kept.append(part)
+        else:
+            size = len(part.text) if part.text.isascii() else len(part.text.encode())
+            if size > left:
+                kept.append(TextPart(text=_cut(part.text, left)))
+                left = 0
+                continue
+            kept.append(part)
+        left -= size
+    return tuple(kept)
+
+
+def _bounded_details(
+    content: tuple[UserPart, ...], details: Any, limit_bytes: int
+) -> tuple[tuple[UserPart, ...], Any]:
+    if details is None:
+        return content, None
+    size = len(codec.encode(details))
+    if size <= limit_bytes:
+        return content, details
+    return (*content, TextPart(text=f"[details left out: {size} bytes do not fit in {limit_bytes}]")), None
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    """``text`` within the limit, or its beginning up to a whole code point with a mark that says how much is missing."""
+    data = text.encode()
+    if len(data) <= limit_bytes:
+        return text
+    kept = data[:limit_bytes].decode(errors="ignore")
+    return f"{kept}\n[cut: {len(data) - len(kept.encode())} of {len(data)} bytes left out]"

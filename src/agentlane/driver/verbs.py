@@ -1,0 +1,357 @@
+"""Accepting work on a lane, driving it, aborting it, and the other writes of a lane; each a step of its line."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+from agentlane.agent import Agent
+from agentlane.data import addresses, codec
+from agentlane.data.border import clean_json
+from agentlane.data.entries import Custom, Entry, EntryBody
+from agentlane.data.messages import AssistantMessage, ModelIdentity, ToolResultMessage, UserMessage
+from agentlane.data.operations import Checkpoint, LaneConfig, LaneState, OperationMeta
+from agentlane.data.requests import Request, RequestInfo, prompt_messages, request_digest
+from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
+from agentlane.data.writes import SetValue, Write
+from agentlane.driver.draft import PathDraft
+from agentlane.driver.drive import Pass
+from agentlane.driver.effects import waiting_on
+from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.line import Decision, Done
+from agentlane.driver.open_operation import OpenOperation
+from agentlane.errors import (
+    InvalidMessage,
+    LaneBusy,
+    NoActiveOperation,
+    OperationMismatch,
+    RequestConflict,
+    UnknownOperation,
+)
+from agentlane.ids import derive
+from agentlane.machine.context import not_available
+from agentlane.machine.facts import AbortRequested
+from agentlane.machine.table import step
+from agentlane.names import check_name
+from agentlane.storage.contract import Commit
+
+T = TypeVar("T")
+PROMPT_MESSAGES_MAX = 10_000
+
+
+class _Prepared(NamedTuple):
+    """A request, checked and encoded before any line is entered."""
+
+    kind: str
+    digest: str
+    sealed: tuple[tuple[bytes, UserMessage], ...]
+
+
+class _Again(NamedTuple):
+    """Something settled meanwhile: look again."""
+
+
+async def stored_result(lane: LaneCore, operation_id: str) -> OperationResult | None:
+    """The terminal record of an operation, if it has one."""
+    payload = await lane.runtime.storage.value(addresses.result(operation_id))
+    return None if payload is None else codec.RESULT.decode(payload, f"result {operation_id}")
+
+
+async def accept(lane: LaneCore, agent: Agent[Any, Any], request: Request, operation_id: str | None) -> Admitted:
+    """Commit a request as the lane's open operation. See ``AgentLane.accept``."""
+    runtime = lane.runtime
+    runtime.check_writable()
+    prepared = _prepare(lane, request)
+    id = runtime.ids.new() if operation_id is None else check_name(operation_id, "operation id")
+    await lane.load()
+    while True:
+        settled_count = runtime.settled_count
+        if operation_id is not None and (record := await stored_result(lane, id)) is not None:
+            return _same_request(record.lane, record.request_digest, record.inputs, id, prepared, lane)
+        outcome = await lane.line.run(lambda count=settled_count: _decide_accept(lane, agent, id, prepared, count))  # type: ignore[misc]
+        if isinstance(outcome, Admitted):
+            return outcome
+
+
+def _prepare(lane: LaneCore, request: Request) -> _Prepared:
+    messages = prompt_messages(request)
+    if len(messages) > PROMPT_MESSAGES_MAX:
+        raise InvalidMessage(f"prompt: {len(messages)} messages; at most {PROMPT_MESSAGES_MAX} are taken at once")
+    sealed: list[tuple[bytes, UserMessage]] = []
+    for index, message in enumerate(messages):
+        payload, copy = codec.BODY.seal(message, f"prompt.messages[{index}]")
+        if isinstance(copy, UserMessage):
+            sealed.append((payload, copy))
+    return _Prepared("prompt", request_digest(lane.name, messages), tuple(sealed))
+
+
+def _decide_accept(
+    lane: LaneCore, agent: Agent[Any, Any], id: str, prepared: _Prepared, settled_count: int
+) -> Decision[Admitted | _Again] | Done[Admitted | _Again]:
+    runtime = lane.runtime
+    current = lane.operation
+    if current is not None and current.id == id:
+        meta = current.meta
+        return Done(_same_request(meta.lane, meta.request.digest, meta.inputs, id, prepared, lane))
+    if id in runtime.open_operations:
+        raise RequestConflict(
+            f"operation id {id!r} is open on lane {runtime.open_operations[id]!r}; an id names one request on one lane"
+        )
+    if runtime.settled_count != settled_count:
+        return Done(_Again())
+    if current is not None:
+        raise LaneBusy(
+            f"lane {lane.name!r} has the open operation {current.id}; drive or abort it first", operation_id=current.id
+        )
+    if lane.config is None or lane.state is None:
+        raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
+    config = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
+    draft = PathDraft(lane.name, lane.tip)
+    _repair(lane, draft)
+    base = runtime.ids.new()
+    inputs = tuple(derive(base, index) for index in range(len(prepared.sealed)))
+    for entry_id, (payload, message) in zip(inputs, prepared.sealed, strict=True):
+        draft.place(entry_id, message, payload)
+    draft.seal_tip()
+    meta = OperationMeta(
+        lane=lane.name,
+        request=RequestInfo(kind=prepared.kind, digest=prepared.digest),
+        inputs=inputs,
+        start_tip=lane.tip,
+        started_at=runtime.clock.now_ms(),
+        key_operation=id,
+    )
+    operation = OpenOperation(id, meta, agent.resolve(config), Checkpoint(next="respond", trigger=inputs[-1]))
+    last = lane.state.last
+    writes: list[Write] = [
+        *draft.writes,
+        SetValue(addresses.op_meta(id), codec.encode(meta)),
+        SetValue(addresses.op_config(id), codec.encode(operation.config)),
+        SetValue(addresses.op_state(id), codec.encode(operation.state)),
+        SetValue(addresses.lane_state(lane.name), codec.encode(LaneState(current=id, last=last))),
+    ]
+    if config is not lane.config:
+        writes.append(SetValue(addresses.lane_config(lane.name), codec.encode(config)))
+    runtime.open_operations[id] = lane.name
+
+    def publish(commit: Commit) -> Admitted | _Again:
+        lane.config = config
+        lane.begin(operation)
+        lane.take_path(draft)
+        return Admitted(operation_id=id, lane=lane.name, inputs=inputs)
+
+    return Decision(writes, "accept", publish, lambda: _forget(lane, id))
+
+
+def _forget(lane: LaneCore, id: str) -> None:
+    lane.runtime.open_operations.pop(id, None)
+
+
+def _same_request(
+    lane_name: str, digest: str, inputs: tuple[str, ...], id: str, prepared: _Prepared, lane: LaneCore
+) -> Admitted:
+    if lane_name != lane.name or digest != prepared.digest:
+        raise RequestConflict(
+            f"operation id {id!r} was used for another request (on lane {lane_name!r}); use a new id", operation_id=id
+        )
+    return Admitted(operation_id=id, lane=lane_name, inputs=inputs)
+
+
+def _repair(lane: LaneCore, draft: PathDraft) -> None:
+    """On a tip inside a batch, each call without a result on this path gets one that says so. # I10"""
+    found = lane.open_calls()
+    if found is None:
+        return
+    base = lane.runtime.ids.new()
+    for index, call in enumerate(found[1]):
+        payload, body = codec.BODY.seal(not_available(call), "result")
+        draft.place(derive(base, index), body, payload)
+
+
+async def drive(
+    lane: LaneCore, agent: Agent[Any, Any], operation_id: str | None, *, wait_for_retry: bool
+) -> Settled | Waiting:
+    """Advance the open operation until it settles or must wait. See ``AgentLane.drive``."""
+    runtime = lane.runtime
+    while True:
+        runtime.check_writable()
+        current = lane.operation
+        if operation_id is not None and (current is None or current.id != operation_id):
+            record = await _settled_or_raise(lane, operation_id)
+            if record is None:
+                continue
+            return Settled(record)
+        if current is None:
+            raise NoActiveOperation(f"lane {lane.name!r} has no open operation; accept one first")
+        with waiting_on(lane):
+            await lane.load()
+            if lane.operation is not current:
+                operation_id = current.id
+                continue
+            running = lane.running
+            if isinstance(running, Pass) and running.stopping:
+                await running.ended()
+                continue
+            if not isinstance(running, Pass):
+                runtime.check_writable()
+                running = Pass(lane, current, agent)
+                running.start()
+            return await running.observe(wait_for_retry)
+
+
+async def _settled_or_raise(lane: LaneCore, operation_id: str) -> OperationResult | None:
+    """The record of an operation that is not open here; None if it was accepted while its record was looked for."""
+    record = await stored_result(lane, operation_id)
+    if record is not None:
+        if record.lane != lane.name:
+            raise OperationMismatch(f"operation {operation_id} belongs to lane {record.lane!r}, not {lane.name!r}")
+        return record
+    current = lane.operation
+    if current is not None and current.id == operation_id:
+        return None
+    elsewhere = lane.runtime.open_operations.get(operation_id)
+    if elsewhere is not None and elsewhere != lane.name:
+        raise OperationMismatch(f"operation {operation_id} is open on lane {elsewhere!r}, not {lane.name!r}")
+    if current is not None:
+        raise OperationMismatch(f"lane {lane.name!r} has operation {current.id} open; {operation_id} is not known")
+    raise UnknownOperation(f"no operation {operation_id} is known to lane {lane.name!r}")
+
+
+async def result(lane: LaneCore, operation_id: str) -> OperationResult | None:
+    """The terminal record; None while the operation is open. ``UnknownOperation`` if there is neither."""
+    current = lane.operation
+    if current is not None and current.id == operation_id:
+        return None
+    record = await stored_result(lane, operation_id)
+    if record is None:
+        if lane.operation is not None and lane.operation.id == operation_id:
+            return None
+        raise UnknownOperation(f"no operation {operation_id} is known to lane {lane.name!r}")
+    return record
+
+
+async def request_abort(lane: LaneCore, operation_id: str) -> AbortReceipt:
+    """Commit the cancellation of one operation. See ``AgentLane.request_abort``."""
+    runtime = lane.runtime
+    runtime.check_writable()
+    while lane.operation is None or lane.operation.id != operation_id:
+        record = await _settled_or_raise(lane, operation_id)
+        if record is not None:
+            return AbortReceipt(operation_id=operation_id, newly_requested=False, status=record.status)
+    operation = lane.operation
+
+    def decide() -> Decision[AbortReceipt] | Done[AbortReceipt]:
+        operation.abort_waiting = False
+        if operation.result is not None:
+            status = operation.result.status
+            return Done(AbortReceipt(operation_id=operation_id, newly_requested=False, status=status))
+        if operation.cancelled:
+            return Done(AbortReceipt(operation_id=operation_id, newly_requested=False, status="cancel_requested"))
+        after = step(operation.state, AbortRequested(runtime.clock.now_ms()), operation.rules).state
+        if after is None:
+            raise RuntimeError("an abort request does not end an operation by itself")
+
+        def publish(commit: Commit) -> AbortReceipt:
+            operation.take_draft(after, operation.usage, operation.staged)
+            if lane.running is not None:
+                lane.running.abort_committed()
+            return AbortReceipt(operation_id=operation_id, newly_requested=True, status="cancel_requested")
+
+        return Decision([SetValue(addresses.op_state(operation.id), codec.encode(after))], "abort", publish, _poke)
+
+    def _poke() -> None:
+        if lane.running is not None:
+            lane.running.poke()
+
+    operation.abort_waiting = True
+    return await lane.line.run(decide)
+
+
+async def configure(
+    lane: LaneCore,
+    agent: Agent[Any, Any],
+    *,
+    model: ModelIdentity | None,
+    tools: tuple[str, ...] | None,
+    settings: dict[str, Any] | None,
+) -> None:
+    """Set parts of the lane's configuration, and of its open operation's from its next step on."""
+    lane.runtime.check_writable()
+
+    def decide() -> Decision[None]:
+        if lane.config is None:
+            raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
+        old = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
+        config = LaneConfig(
+            agent=agent.name,
+            model=old.model if model is None else model,
+            tools=old.tools if tools is None else tools,
+            settings=old.settings if settings is None else settings,
+        )
+        writes: list[Write] = [SetValue(addresses.lane_config(lane.name), codec.encode(config))]
+        operation = lane.operation
+        resolved = agent.resolve(config)
+        if operation is not None:
+            writes.append(SetValue(addresses.op_config(operation.id), codec.encode(resolved)))
+
+        def publish(commit: Commit) -> None:
+            lane.config = config
+            if operation is not None:
+                operation.configure(resolved)
+            if lane.running is not None:
+                lane.running.poke()
+
+        return Decision(writes, "configure", publish)
+
+    await lane.line.run(decide)
+
+
+async def append(lane: LaneCore, body: EntryBody) -> Entry:
+    """Append an entry to an idle branch; durable on return."""
+    runtime = lane.runtime
+    runtime.check_writable()
+    payload, copy = codec.BODY.seal(body, "entry")
+    await lane.load()
+
+    def decide() -> Decision[Entry]:
+        if lane.operation is not None:
+            raise LaneBusy(
+                f"lane {lane.name!r} has the open operation {lane.operation.id}; append when it has settled",
+                operation_id=lane.operation.id,
+            )
+        draft = PathDraft(lane.name, lane.tip)
+        if isinstance(copy, ToolResultMessage):
+            _check_answers_call(lane, copy)
+        elif isinstance(copy, UserMessage | AssistantMessage):
+            _repair(lane, draft)
+        draft.place(runtime.ids.new(), copy, payload)
+        draft.seal_tip()
+
+        def publish(commit: Commit) -> Entry:
+            lane.take_path(draft)
+            id, placed = draft.placed[-1]
+            parent = draft.placed[-2][0] if len(draft.placed) > 1 else before
+            return Entry(id=id, parent_id=parent, seq=commit.first_seq + len(draft.placed) - 1, at=commit.at, body=placed)
+
+        before = lane.tip
+        return Decision(draft.writes, "append", publish)
+
+    return await lane.line.run(decide)
+
+
+def _check_answers_call(lane: LaneCore, message: ToolResultMessage) -> None:
+    found = lane.open_calls()
+    if found is None or all(call.id != message.call_id for call in found[1]):
+        raise InvalidMessage(
+            f"entry: a result for call {message.call_id!r} must follow an answer with that call and no result for it"
+        )
+
+
+def custom(type: str, data: Any) -> Custom:
+    """A checked custom entry body."""
+    return Custom(type=check_name(type, "custom entry type"), data=clean_json(data, "data"))
+
+
+def check_waitable(lane: LaneCore) -> None:
+    """Raise ``WouldDeadlock`` if waiting for the lane's pass from here would wait for itself."""
+    with waiting_on(lane):
+        pass

@@ -1,0 +1,47 @@
+"""What this process knows of an operation's calls and model: the view that the machine plans with."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentlane.agent import Agent
+from agentlane.data.messages import ErrorInfo, ToolCallPart
+from agentlane.data.operations import OperationConfig
+from agentlane.machine.planning import CallView
+from agentlane.model import Model
+from agentlane.tool import ArgumentsError, Tool
+
+
+class ResolvedCall(NamedTuple):
+    """A call with the tool and checked arguments of this process, or the reason why it cannot run here."""
+
+    view: CallView
+    tool: Tool[Any, Any] | None = None
+    checked: Any = None
+
+
+def resolve_call(agent: Agent[Any, Any], config: OperationConfig, call: ToolCallPart) -> ResolvedCall:
+    """Find the tool of a call and check its arguments. Never raises."""
+    tool = agent.tools.get(call.name)
+    if tool is None or call.name not in config.tools:
+        known = ", ".join(name for name in config.tools if name in agent.tools) or "none"
+        problem = f"The tool {call.name!r} is not available here. Available: {known}."
+        return ResolvedCall(CallView(policy=None, problem=problem))
+    parallel = tool.options.parallel
+    try:
+        checked = tool.check(call.arguments, call.arguments_text)
+    except ArgumentsError as error:
+        return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel, problem=str(error)))
+    return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel), tool, checked)
+
+
+def resolve_model(
+    agent: Agent[Any, Any], config: OperationConfig, model_index: int
+) -> tuple[Model | None, ErrorInfo | None]:
+    """The model that an operation's configuration names, or the error that it is not in this process."""
+    identity = config.models[model_index] if model_index < len(config.models) else None
+    model = None if identity is None else agent.models.get(identity)
+    if model is not None:
+        return model, None
+    text = f"model {identity} is not among the models of agent {agent.name!r} in this process"
+    return None, ErrorInfo(code="model_unavailable", message=text)

@@ -1,0 +1,161 @@
+"""AgentLane: a branch with an agent on it, and at most one open operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from agentlane.agent import Agent
+from agentlane.branch import Branch
+from agentlane.data.border import clean_json
+from agentlane.data.messages import ModelIdentity
+from agentlane.data.requests import Prompt, Request
+from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
+from agentlane.data.usage import Usage, UsageRow
+from agentlane.driver import verbs
+from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.ledger import record_adjustment
+from agentlane.errors import NoActiveOperation
+from agentlane.inspection import LaneInspection, inspect_lane
+from agentlane.model import Model
+
+Deps = TypeVar("Deps", default=Any)
+Output = TypeVar("Output", default=str)
+
+
+class AgentLane(Branch, Generic[Deps, Output]):
+    """A lane: accept work on it, drive it, abort it. Made by ``session.lane(name, agent)``."""
+
+    def __init__(self, core: LaneCore, agent: Agent[Deps, Output]) -> None:
+        super().__init__(core)
+        self.agent = agent
+
+    async def accept(self, request: Request, *, operation_id: str | None = None) -> Admitted:
+        """Commit ``request`` as this lane's open operation, and start nothing; durable on return.
+
+        With an ``operation_id`` it is safe to call again: the same request gets the same ``Admitted``, also after it
+        has settled. Cancelled: the operation is accepted or not; asking again with the same id tells.
+
+        Raises ``InvalidMessage`` for a bad request, ``InvalidName`` for a bad id, ``RequestConflict`` for an id that
+        was used for another request, ``LaneBusy`` (naming it) while another operation is open.
+        """
+        return await verbs.accept(self._core, self.agent, request, operation_id)
+
+    async def drive(self, operation_id: str | None = None, *, wait_for_retry: bool = True) -> Settled | Waiting:
+        """Advance the open operation until it settles, or until it must wait and nobody sits that out.
+
+        Installs the lane's one pass or joins it. A settled id returns its record. With ``wait_for_retry=False`` a wait
+        returns ``Waiting``. Everything that is reported is durable. Cancelled: this caller stops observing, the pass
+        goes on; before the pass is installed nothing starts.
+
+        Raises ``NoActiveOperation`` without an id when nothing is open, ``OperationMismatch`` or ``UnknownOperation``
+        for an id that is not this lane's, ``WouldDeadlock`` from inside an effect of this lane, ``SessionClosed`` when
+        the session is closed meanwhile, ``SessionFaulted`` when a write fails, ``StoreBusy`` when the store was locked
+        by another program for too long (drive again: nothing is lost).
+        """
+        return await verbs.drive(self._core, self.agent, operation_id, wait_for_retry=wait_for_retry)
+
+    async def request_abort(self, operation_id: str) -> AbortReceipt:
+        """Commit the cancellation of this operation and of no other; durable on return.
+
+        It does not wait for effects to stop: a drive reconciles. Asking again, or for a settled operation, changes
+        nothing and says so. Cancelled: the abort is committed or not; asking again tells. Allowed from inside a tool.
+        Raises ``UnknownOperation`` or ``OperationMismatch``.
+        """
+        return await verbs.request_abort(self._core, operation_id)
+
+    async def requestAbort(self, operation_id: str) -> AbortReceipt:  # noqa: N802 - the contract has both spellings
+        """The same as ``request_abort``."""
+        return await self.request_abort(operation_id)
+
+    async def result(self, operation_id: str) -> OperationResult | None:
+        """The terminal record of an operation; None while it is open. ``UnknownOperation`` for an id never seen."""
+        self._core.runtime.check()
+        return await verbs.result(self._core, operation_id)
+
+    def inspect(self) -> LaneInspection:
+        """What is committed of this lane now, and whether it is being driven here. No I/O."""
+        self._core.runtime.check()
+        return inspect_lane(self._core, self.agent.name)
+
+    async def run(self, prompt: str | Request, *, operation_id: str | None = None) -> OperationResult:
+        """``accept`` and ``drive``; returns the terminal record, whatever its status. Errors are those of the two."""
+        request = Prompt(prompt) if isinstance(prompt, str) else prompt
+        admitted = await self.accept(request, operation_id=operation_id)
+        return await self._drive_to_end(admitted.operation_id)
+
+    async def resume(self) -> OperationResult | None:
+        """Drive the open operation to its end, if there is one. Errors are those of ``drive``."""
+        operation = self._core.operation
+        self._core.runtime.check()
+        return None if operation is None else await self._drive_to_end(operation.id)
+
+    async def abort(self) -> OperationResult:
+        """``request_abort`` for the open operation and ``drive``; ``NoActiveOperation`` when nothing is open.
+
+        Raises ``WouldDeadlock`` from inside an effect of this lane, before anything is committed.
+        """
+        self._core.runtime.check()
+        operation = self._core.operation
+        if operation is None:
+            raise NoActiveOperation(f"lane {self.name!r} has no open operation to abort")
+        verbs.check_waitable(self._core)
+        await self.request_abort(operation.id)
+        return await self._drive_to_end(operation.id)
+
+    async def configure(
+        self,
+        *,
+        model: str | ModelIdentity | Model | None = None,
+        tools: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Choose the model, the active tools or the model settings of this lane; what is left out stays as it is.
+
+        Durable on return; an open operation goes on with it from its next step. Raises ``UnknownModel``,
+        ``UnknownTool`` or ``InvalidMessage``.
+        """
+        await verbs.configure(
+            self._core,
+            self.agent,
+            model=None if model is None else self.agent.model_identity(model),
+            tools=None if tools is None else self.agent.tool_names(tools),
+            settings=None if settings is None else clean_json(dict(settings), "settings"),
+        )
+
+    async def record_usage(
+        self, usage: Usage, *, operation_id: str | None = None, entry_id: str | None = None, note: str | None = None
+    ) -> UsageRow:
+        """Add an adjustment to the ledger (a charge that was unknown, say); durable on return."""
+        return await record_adjustment(
+            self._core.runtime, usage, operation_id=operation_id, entry_id=entry_id, note=note
+        )
+
+    async def _drive_to_end(self, operation_id: str) -> OperationResult:
+        outcome = await self.drive(operation_id)
+        if isinstance(outcome, Waiting):
+            raise RuntimeError(f"operation {operation_id}: a drive that waits for retries returned a wait")
+        return outcome.result
+
+
+async def accept(lane: AgentLane[Any, Any], request: Request, *, operation_id: str | None = None) -> Admitted:
+    """The same as ``lane.accept``."""
+    return await lane.accept(request, operation_id=operation_id)
+
+
+async def drive(
+    lane: AgentLane[Any, Any], operation_id: str | None = None, *, wait_for_retry: bool = True
+) -> Settled | Waiting:
+    """The same as ``lane.drive``."""
+    return await lane.drive(operation_id, wait_for_retry=wait_for_retry)
+
+
+async def request_abort(lane: AgentLane[Any, Any], operation_id: str) -> AbortReceipt:
+    """The same as ``lane.request_abort``."""
+    return await lane.request_abort(operation_id)
+
+
+requestAbort = request_abort  # noqa: N816 - the contract has both spellings
+"""The same as ``request_abort``."""

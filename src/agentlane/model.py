@@ -1,0 +1,100 @@
+"""The model protocol: what a model adapter is asked and what it answers.
+
+``stream`` yields frames (``PartStart``, ``PartDelta``, ``PartEnd``, ``UsageSeen``) and, as its last item, the settled
+``AssistantMessage``. The library owns cancellation: it cancels the task that iterates, and the adapter cleans up. An
+adapter reports a failure by raising ``ModelError`` or by ending with a message whose stop reason is ``error``. A stream
+that ends without its settled message is an error response, and no retry is made inside an adapter: every attempt is an
+attempt of the library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct
+
+from agentlane.data.messages import AssistantMessage, Frame, Message, ModelIdentity
+from agentlane.data.usage import Usage
+from agentlane.errors import AgentLaneError
+
+StreamItem: TypeAlias = Frame | AssistantMessage
+
+
+class ToolDefinition(Struct, frozen=True, kw_only=True):
+    """A tool as a model sees it: name, description, and the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ModelLimits(Struct, frozen=True, kw_only=True):
+    """What a model takes; None is not known."""
+
+    context_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True):
+    """One request: what the model is to answer, built from committed entries only.
+
+    ``messages`` always pairs every call with one result, directly behind it and in order, with call ids unique in the
+    request. ``session_id`` and ``lane`` serve provider caches. ``operation_id`` and ``attempt`` are for logging.
+    """
+
+    instructions: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolDefinition]
+    settings: Mapping[str, Any]
+    session_id: str
+    lane: str
+    operation_id: str
+    attempt: int
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A source of answers. One object may serve many lanes at once."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Who answers; stored with each answer."""
+        ...
+
+    @property
+    def limits(self) -> ModelLimits: ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        """Answer ``request`` (see the module's text for the order of items)."""
+        ...
+
+
+class ModelError(AgentLaneError):
+    """Raised by an adapter when a request failed.
+
+    ``retryable``: trying again may help. ``retry_after_ms``: not sooner than that. ``sent``: whether the request may
+    have reached the provider (then the charge is unknown, else it is known to be zero). ``usage``: what is known of it.
+    ``kind`` is the stored code: ``context_overflow`` and ``model_error`` are known words.
+    """
+
+    code: ClassVar[str] = "model_error"
+
+    def __init__(
+        self,
+        message: str = "the model's request failed",
+        *,
+        retryable: bool = False,
+        retry_after_ms: int | None = None,
+        kind: str = "model_error",
+        sent: bool = True,
+        usage: Usage | None = None,
+    ) -> None:
+        super().__init__(
+            message, retryable=retryable, retry_after_ms=retry_after_ms, kind=kind, sent=sent, usage=usage
+        )
+        self.retryable = retryable
+        self.retry_after_ms = retry_after_ms
+        self.kind = kind
+        self.sent = sent
+        self.usage = usage

@@ -1,0 +1,44 @@
+"""Targets to stores: what ``open_session`` may be given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+from agentlane.clock import Clock
+from agentlane.ids import IdSource
+from agentlane.storage.contract import Durability, Store
+from agentlane.storage.jsonl import JsonlStore
+from agentlane.storage.memory import MemoryStore
+from agentlane.storage.sqlite import SqliteStore
+
+Target: TypeAlias = "str | os.PathLike[str] | Store"
+"""A path, ``":memory:"``, or a store."""
+
+SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+
+
+def open_store(target: Target, *, durability: Durability, clock: Clock, ids: IdSource) -> tuple[Store, bool]:
+    """The store that ``target`` names, and whether it was made here (and so is closed with the session).
+
+    ``":memory:"`` is a new memory store; a path that ends in ``.db``, ``.sqlite`` or ``.sqlite3`` a SQLite file; one
+    that ends in ``.jsonl`` a single session's file; any other path a folder of JSONL sessions.
+    """
+    if not isinstance(target, str | os.PathLike):
+        return target, False
+    if target == ":memory:":
+        return MemoryStore(clock=clock, ids=ids), True
+    path = Path(target)
+    if path.suffix in SQLITE_SUFFIXES:
+        return SqliteStore(path, durability=durability, clock=clock, ids=ids), True
+    if path.suffix == ".jsonl":
+        return JsonlStore.for_file(path, durability=durability, clock=clock, ids=ids), True
+    return JsonlStore(path, durability=durability, clock=clock, ids=ids), True
+
+
+def session_of(target: Target) -> str | None:
+    """The session id that a target itself names: the stem of a ``.jsonl`` file."""
+    if isinstance(target, str | os.PathLike) and Path(target).suffix == ".jsonl":
+        return Path(target).stem
+    return None

@@ -1,0 +1,283 @@
+"""Tools: declaring them, the JSON Schema of their arguments, and checking arguments against it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
+
+import msgspec
+from msgspec import Struct
+
+from agentlane.data.messages import UserPart
+from agentlane.data.operations import ReplayPolicy
+from agentlane.errors import InvalidDefinition
+from agentlane.model import ToolDefinition
+from agentlane.names import check_name
+from agentlane.tool_context import ToolContext
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ToolResult(Struct, frozen=True, kw_only=True):
+    """A tool's full answer: what the model sees, JSON ``details`` for the application, and the wish to end the run."""
+
+    content: str | Sequence[UserPart]
+    details: Any = None
+    is_error: bool = False
+    terminate: bool = False
+
+
+class RetryTool(Exception):  # noqa: N818 - it reads as what it asks for
+    """Raised by a tool to have the model mend its call: the text becomes the call's error result."""
+
+
+class ArgumentsError(Exception):
+    """The model's arguments do not fit; the text says where and why. Made by the library, shown to the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    """What every tool declares, however it is built.
+
+    - ``replay``: what may happen to a call that was under way when the process died. ``never`` (the default): it gets
+      an interruption result. ``safe``: repeating it changes nothing, so it runs again. ``idempotent``: it runs again
+      with the same ``ToolContext.idempotency_key``, which the receiver honours.
+    - ``parallel``: False makes it a barrier: calls before it end first, it runs alone, then later ones.
+    - ``timeout_ms``: how long a call may run; None is without limit.
+    - ``max_result_bytes``: a bound on the result of its own; None takes the agent's.
+    """
+
+    replay: ReplayPolicy = "never"
+    parallel: bool = True
+    timeout_ms: int | None = None
+    max_result_bytes: int | None = None
+
+
+class Tool(Generic[P, R]):
+    """A function that the model may call. Build one with ``@tool``, or by hand from a JSON Schema.
+
+    By hand, ``function`` takes the arguments object and a ``ToolContext``, and ``validate`` may check the object and
+    give back what the function gets; anything it raises becomes an error result that the model can mend.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[P, R],
+        *,
+        description: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        validate: Callable[[dict[str, Any]], Any] | None = None,
+        replay: ReplayPolicy = "never",
+        parallel: bool = True,
+        timeout_ms: int | None = None,
+        max_result_bytes: int | None = None,
+    ) -> None:
+        self.name = check_name(name, "tool")
+        self.function = function
+        self.description = description
+        self.options = _checked_options(
+            name,
+            ToolOptions(
+                replay=replay, parallel=parallel, timeout_ms=timeout_ms, max_result_bytes=max_result_bytes
+            ),
+        )
+        schema = {"type": "object", "properties": {}} if parameters is None else deepcopy(dict(parameters))
+        self.definition = ToolDefinition(name=name, description=description, parameters=schema)
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - the method itself is wanted
+        )
+        self._validate = validate
+        self._signature: _Signature | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, as if it were not a tool."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r}, replay={self.options.replay!r})"
+
+    def check(self, arguments: dict[str, Any] | None, arguments_text: str | None) -> Any:
+        """The arguments as the function takes them; raises ``ArgumentsError`` with a text for the model."""
+        if arguments is None:
+            shown = (arguments_text or "")[:200]
+            raise ArgumentsError(f"The arguments of {self.name!r} are not a JSON object: {shown!r}. Send one object.")
+        try:
+            if self._signature is not None:
+                return self._signature.convert(arguments)
+            return arguments if self._validate is None else self._validate(deepcopy(arguments))
+        except Exception as error:  # a validator is foreign code and may raise anything
+            raise ArgumentsError(f"The arguments of {self.name!r} are not valid: {_text_of(error)}") from error
+
+    def call(self, checked: Any, context: ToolContext[Any]) -> Any:
+        """Run the function on checked arguments; a coroutine if it is async."""
+        function: Callable[..., Any] = self.function
+        if self._signature is None:
+            return function(checked, context)
+        return function(**self._signature.keywords(checked, context))
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    replay: ReplayPolicy = "never",
+    parallel: bool = True,
+    timeout_ms: int | None = None,
+    max_result_bytes: int | None = None,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    replay: ReplayPolicy = "never",
+    parallel: bool = True,
+    timeout_ms: int | None = None,
+    max_result_bytes: int | None = None,
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make an async or plain function a tool. The schema comes from its signature, the texts from its docstring.
+
+    A parameter annotated with ``ToolContext`` gets the call's context and is not shown to the model. Descriptions of
+    parameters are read from an ``Args:`` section. Plain functions run in a thread. See ``ToolOptions`` for the
+    options. Raises ``InvalidDefinition`` if the signature has no schema.
+    """
+
+    def build(function: Callable[P, R]) -> Tool[P, R]:
+        signature = _Signature(function)
+        built = Tool(
+            name or _name_of(function),
+            function,
+            description=signature.description if description is None else description,
+            parameters=signature.schema,
+            replay=replay,
+            parallel=parallel,
+            timeout_ms=timeout_ms,
+            max_result_bytes=max_result_bytes,
+        )
+        built._signature = signature
+        return built
+
+    return build if function is None else build(function)
+
+
+class _Signature:
+    """The arguments of a function as one record type, from which the schema and the check follow."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        name = _name_of(function)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+            parameters = inspect.signature(function).parameters
+        except (NameError, TypeError, ValueError) as error:
+            raise InvalidDefinition(f"tool {name!r}: its signature cannot be read: {error}") from error
+        self.description, texts = _docstring(function)
+        self._context: str | None = None
+        fields: list[Any] = []
+        for key, parameter in parameters.items():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise InvalidDefinition(
+                    f"tool {name!r}: parameter {key!r} must be an ordinary one that can be given by name"
+                )
+            hint = hints.get(key, Any)
+            if hint is ToolContext or typing.get_origin(hint) is ToolContext:
+                self._context = key
+                continue
+            fields.append(_field(key, hint, parameter.default, texts.get(key)))
+        try:
+            self._record = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+            self.schema = _inlined(msgspec.json.schema(self._record))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidDefinition(f"tool {name!r}: no JSON Schema for its parameters: {error}") from error
+        self._names = tuple(self._record.__struct_fields__)
+
+    def convert(self, arguments: dict[str, Any]) -> Any:
+        return msgspec.convert(arguments, self._record)
+
+    def keywords(self, record: Any, context: ToolContext[Any]) -> dict[str, Any]:
+        keywords = {name: getattr(record, name) for name in self._names}
+        if self._context is not None:
+            keywords[self._context] = context
+        return keywords
+
+
+def _field(name: str, hint: Any, default: Any, text: str | None) -> tuple[Any, ...]:
+    annotated = typing.Annotated[hint, msgspec.Meta(description=text)] if text else hint
+    if default is inspect.Parameter.empty:
+        return (name, annotated)
+    if isinstance(default, list | dict | set | bytearray):
+        return (name, annotated, msgspec.field(default_factory=lambda: deepcopy(default)))
+    return (name, annotated, default)
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its outermost record at the top, as providers want it."""
+    definitions = dict(schema.get("$defs", {}))
+    top = definitions.pop(schema["$ref"].rsplit("/", 1)[-1]) if "$ref" in schema else dict(schema)
+    top = {key: value for key, value in top.items() if key != "title"}
+    if definitions:
+        top["$defs"] = definitions
+    return top
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
+_END = re.compile(r"^(Returns?|Raises|Yields|Examples?|Notes?):\s*$")
+_ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """A docstring's description, and the texts of its ``Args:`` section."""
+    description: list[str] = []
+    texts: dict[str, str] = {}
+    section, current, indent = "description", "", 0
+    for line in (inspect.getdoc(function) or "").splitlines():
+        text = line.strip()
+        if _SECTION.match(line):
+            section, current, indent = "arguments", "", 0
+        elif _END.match(line):
+            section = "other"
+        elif section == "description":
+            description.append(line)
+        elif section == "arguments" and text:
+            depth = len(line) - len(line.lstrip())
+            indent = indent or depth
+            found = _ARGUMENT.match(text) if depth <= indent else None
+            if found:
+                current = found[1]
+                texts[current] = found[2]
+            elif current:
+                texts[current] = f"{texts[current]} {text}".strip()
+    return "\n".join(description).strip(), texts
+
+
+def _checked_options(name: str, options: ToolOptions) -> ToolOptions:
+    if options.replay not in get_args(ReplayPolicy):
+        raise InvalidDefinition(
+            f"tool {name!r}: replay={options.replay!r} is not one of {', '.join(get_args(ReplayPolicy))}"
+        )
+    for key in ("timeout_ms", "max_result_bytes"):
+        value = getattr(options, key)
+        if value is not None and (type(value) is not int or value <= 0):
+            raise InvalidDefinition(f"tool {name!r}: {key}={value!r} must be a positive whole number or None")
+    return options
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # foreign exceptions may fail to print themselves
+        return type(error).__name__
