@@ -1,0 +1,26 @@
+"""The backend that a test runs on: each of them in turn, on a place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from agentlane.testing.conformance import Harness
+from tests.storage.backends import BACKENDS
+
+
+@pytest.fixture(params=list(BACKENDS))
+def make_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], AbstractAsyncContextManager[Harness]]:
+    """Makes a harness of one backend, as often as called."""
+    numbers = count()
+
+    def make() -> AbstractAsyncContextManager[Harness]:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        return BACKENDS[request.param](folder)
+
+    return make
