@@ -66,7 +66,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
         """
         return await verbs.request_abort(self._core, operation_id)
 
-    async def requestAbort(self, operation_id: str) -> AbortReceipt:  # noqa: N802 - the contract has both spellings
+    async def requestAbort(self, operation_id: str) -> AbortReceipt:
         """The same as ``request_abort``."""
         return await self.request_abort(operation_id)
 
@@ -157,5 +157,5 @@ async def request_abort(lane: AgentLane[Any, Any], operation_id: str) -> AbortRe
     return await lane.request_abort(operation_id)
 
 
-requestAbort = request_abort  # noqa: N816 - the contract has both spellings
+requestAbort = request_abort
 """The same as ``request_abort``."""

@@ -90,9 +90,7 @@ class ModelError(AgentLaneError):
         sent: bool = True,
         usage: Usage | None = None,
     ) -> None:
-        super().__init__(
-            message, retryable=retryable, retry_after_ms=retry_after_ms, kind=kind, sent=sent, usage=usage
-        )
+        super().__init__(message, retryable=retryable, retry_after_ms=retry_after_ms, kind=kind, sent=sent, usage=usage)
         self.retryable = retryable
         self.retry_after_ms = retry_after_ms
         self.kind = kind

@@ -246,9 +246,7 @@ class Session:
         self, usage: Usage, *, operation_id: str | None = None, entry_id: str | None = None, note: str | None = None
     ) -> UsageRow:
         """Add an adjustment to the ledger; durable on return. ``UnknownEntry``, ``InvalidMessage``."""
-        return await record_adjustment(
-            self._runtime, usage, operation_id=operation_id, entry_id=entry_id, note=note
-        )
+        return await record_adjustment(self._runtime, usage, operation_id=operation_id, entry_id=entry_id, note=note)
 
     # Life.
 
@@ -297,7 +295,9 @@ class Session:
         states = await storage.values(addresses.LANE_STATE)
         for name in (*configs, *states):
             if name not in tips or name not in configs or name not in states:
-                raise CorruptSession(f"session {self.id!r}: lane {name!r} is not whole; branch, config or state is missing")
+                raise CorruptSession(
+                    f"session {self.id!r}: lane {name!r} is not whole; branch, config or state is missing"
+                )
         operations = await self._open_operations(storage)
         payload = await storage.value(addresses.SESSION_NAME_ADDRESS)
         self._name = None if payload is None else codec.TEXT.decode(payload, "session name")
@@ -327,7 +327,9 @@ class Session:
         if state is not None and state.current is not None:
             operation = operations.get(state.current)
             if operation is None or operation.meta.lane != name:
-                raise CorruptSession(f"session {self.id!r}: lane {name!r} names operation {state.current}, not open there")
+                raise CorruptSession(
+                    f"session {self.id!r}: lane {name!r} names operation {state.current}, not open there"
+                )
         core.exists = True
         core.reset(tip, config, state, operation)
 

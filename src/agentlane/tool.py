@@ -33,7 +33,7 @@ class ToolResult(Struct, frozen=True, kw_only=True):
     terminate: bool = False
 
 
-class RetryTool(Exception):  # noqa: N818 - it reads as what it asks for
+class RetryTool(Exception):
     """Raised by a tool to have the model mend its call: the text becomes the call's error result."""
 
 
@@ -84,9 +84,7 @@ class Tool(Generic[P, R]):
         self.description = description
         self.options = _checked_options(
             name,
-            ToolOptions(
-                replay=replay, parallel=parallel, timeout_ms=timeout_ms, max_result_bytes=max_result_bytes
-            ),
+            ToolOptions(replay=replay, parallel=parallel, timeout_ms=timeout_ms, max_result_bytes=max_result_bytes),
         )
         schema = {"type": "object", "properties": {}} if parameters is None else deepcopy(dict(parameters))
         self.definition = ToolDefinition(name=name, description=description, parameters=schema)

@@ -79,7 +79,7 @@ class ToolContext(Generic[Deps]):
         await self._port.save_progress(content)
 
     async def memo(self, name: str, default: Any = None) -> Any:
-        """The value of this call's memo ``name``, also one that was set before a crash; ``default`` if there is none."""
+        """The value of this call's memo ``name``, also if it was set before a crash; ``default`` if there is none."""
         return self._port.memo(name, default)
 
     async def set_memo(self, name: str, value: Any) -> None:

@@ -55,7 +55,9 @@ class _Walk:
             raise InvalidMessage(f"{path}: more than {NODES_MAX} values in one JSON value", path=path)
         if isinstance(value, int):
             if not INTEGER_MIN <= value <= INTEGER_MAX:
-                raise InvalidMessage(f"{path}: integer {_short(value)} does not fit in 64 bits; send it as text", path=path)
+                raise InvalidMessage(
+                    f"{path}: integer {_short(value)} does not fit in 64 bits; send it as text", path=path
+                )
             return int(value)
         if isinstance(value, float):
             if not math.isfinite(value):

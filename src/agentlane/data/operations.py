@@ -64,7 +64,7 @@ class Planned(Struct, frozen=True, array_like=True, tag="planned"):
 
 
 class EffectPending(Struct, frozen=True, array_like=True, tag="effect_pending"):
-    """The intent is committed: the effect may have begun. ``attempt`` counts starts, ``replays`` those after a death."""
+    """The intent is committed: the effect may have begun. ``attempt`` counts starts, ``replays`` those after deaths."""
 
     policy: ReplayPolicy
     attempt: int = 1

@@ -1,4 +1,4 @@
-"""What an operation leaves behind: its immutable terminal record, and the values that accept, drive and abort return."""
+"""What an operation leaves behind: its immutable terminal record, and what accept, drive and abort return."""
 
 from __future__ import annotations
 

@@ -66,8 +66,7 @@ class CallEffect:
 
     def start(self, context: ToolContext[Any]) -> None:
         """Start the effect; its intent is committed. # I6"""
-        self._task = self._runtime.spawn(self._run(context), f"agentlane tool {self._tool.name}")
-        self._task.add_done_callback(self._task_done)
+        self._task = self._runtime.spawn(self._run(context), f"agentlane tool {self._tool.name}", self._task_done)
 
     def stop(self, why: StopReason) -> None:
         """Ask the effect to end, once; after the grace it is left behind. A stronger reason replaces a weaker one."""
@@ -196,7 +195,13 @@ class CallEffect:
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         """The task is over: as reported, or cancelled before its first step, which is an effect that never began."""
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt):
+        if self._ended:
+            return
+        if (
+            not task.cancelled()
+            and (error := task.exception()) is not None
+            and not isinstance(error, KeyboardInterrupt)
+        ):
             self._runtime.found(f"tool {self._tool.name!r}: the library failed: {error!r}")
         self._end(self._aborted() if self._begun and self._stopped_by == "abort" else None)
 

@@ -110,8 +110,9 @@ class Pass:
     def start(self) -> None:
         """Install the pass."""
         self.lane.running = self
-        self._task = self.runtime.spawn(self._run(), f"agentlane pass {self.lane.name}")
-        self._task.add_done_callback(lambda _task: self._close_out(asyncio.CancelledError()))
+        self._task = self.runtime.spawn(
+            self._run(), f"agentlane pass {self.lane.name}", lambda _task: self._close_out(asyncio.CancelledError())
+        )
 
     @property
     def stopping(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from collections.abc import Iterator
 from typing import Literal, Protocol, TypeAlias
 
 from agentlane.errors import WouldDeadlock

@@ -65,6 +65,7 @@ class GenerationEffect:
         self._grace_ms = grace_ms
         self._frames = FrameLog()
         self._saved_bytes = 0
+        self._whole: AssistantMessage | None = None
         self._sent = False
         self._begun = False
         self._ended = False
@@ -85,8 +86,7 @@ class GenerationEffect:
 
     def start(self) -> None:
         """Send the request; its intent is committed. # I6"""
-        self._task = self._runtime.spawn(self._run(), "agentlane model request")
-        self._task.add_done_callback(self._task_done)
+        self._task = self._runtime.spawn(self._run(), "agentlane model request", self._task_done)
 
     def stop(self, why: StopEffect) -> None:
         """Ask the request to end, once; after the grace it is left behind."""
@@ -123,7 +123,9 @@ class GenerationEffect:
             raise
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self._stopped_by == "abort":
+            if self._whole is not None and self._stopped_by is not None:
+                message = self._whole  # it was complete before we asked to stop
+            elif self._stopped_by == "abort":
                 message = self._partial("aborted", ErrorInfo(code="aborted", message="the run was aborted"))
             elif self._stopped_by is None and (task is None or not task.cancelling()):
                 message = self._error("model_error", "the model's stream cancelled itself", retryable=True)
@@ -145,15 +147,25 @@ class GenerationEffect:
         try:
             async for item in stream:
                 if isinstance(item, AssistantMessage):
-                    return self._checked(item)
+                    self._whole = self._checked(item)
+                    break
                 self._frames.add(item)
                 if self._flusher is None:
                     self._flusher = self._runtime.spawn(self._flush(), "agentlane frames")
         finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+            await self._close_stream(stream)
+        if self._whole is not None:
+            return self._whole
         return self._error("stream_cut", "the model's stream ended without its end", retryable=True)
+
+    async def _close_stream(self, stream: Any) -> None:
+        close = getattr(stream, "aclose", None)
+        if close is None:
+            return
+        try:
+            await close()
+        except Exception as error:  # the adapter's clean-up must not cost the answer
+            self._runtime.found(f"closing the stream of model {self.identity} failed: {error!r}")
 
     async def _instructions(self) -> str:
         given = self._agent.instructions
@@ -239,7 +251,13 @@ class GenerationEffect:
         self._end(self._partial("aborted", aborted) if self._stopped_by == "abort" else None)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt):
+        if self._ended:
+            return
+        if (
+            not task.cancelled()
+            and (error := task.exception()) is not None
+            and not isinstance(error, KeyboardInterrupt)
+        ):
             self._runtime.found(f"model request: the library failed: {error!r}")
         aborted = ErrorInfo(code="aborted", message="the run was aborted before the request was sent")
         self._end(self._partial("aborted", aborted) if self._stopped_by == "abort" else None)

@@ -131,7 +131,9 @@ class LaneCore:
             for other in calls[:index] if id == answer else calls:
                 earlier += other.name == call.name and arguments_digest(other) == digest
         session, key_operation = self.runtime.session_id, operation.meta.key_operation
-        return f"{quote(session, safe='')}/{quote(key_operation, safe='')}/{quote(call.name, safe='')}#{digest}/{earlier}"
+        return (
+            f"{quote(session, safe='')}/{quote(key_operation, safe='')}/{quote(call.name, safe='')}#{digest}/{earlier}"
+        )
 
     def _changed_since(self, tip: str | None, operation: OpenOperation | None) -> bool:
         return self.loaded or self.tip != tip or self.operation is not operation

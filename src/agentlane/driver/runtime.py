@@ -71,7 +71,7 @@ class Runtime:
             )
         if _running_loop() is not self.loop:
             raise WrongLoop(
-                f"session {self.session_id!r} belongs to the event loop it was opened on; use it there, or open it again"
+                f"session {self.session_id!r} belongs to the event loop it was opened on; use it there or open it anew"
             )
 
     def check(self) -> None:
@@ -121,11 +121,25 @@ class Runtime:
             self.fault(error)
             raise asyncio.CancelledError from error
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """An owned task in a copy of the context that was there when the session was opened."""
+    def spawn(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        name: str,
+        done: Callable[[asyncio.Task[Any]], None] | None = None,
+    ) -> asyncio.Task[Any]:
+        """An owned task in a copy of the context that was there when the session was opened; ``done`` is told."""
         task = self.loop.create_task(coroutine, name=name, context=self.context.copy())
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        if done is None:
+            task.add_done_callback(self.tasks.discard)
+        else:
+            tell = done
+
+            def ended(task: asyncio.Task[Any]) -> None:
+                self.tasks.discard(task)
+                tell(task)
+
+            task.add_done_callback(ended)
         return task
 
     def fault(self, error: BaseException) -> None:

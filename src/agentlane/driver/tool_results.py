@@ -120,9 +120,7 @@ def _bounded(parts: tuple[UserPart, ...], limit_bytes: int) -> tuple[UserPart, .
     return tuple(kept)
 
 
-def _bounded_details(
-    content: tuple[UserPart, ...], details: Any, limit_bytes: int
-) -> tuple[tuple[UserPart, ...], Any]:
+def _bounded_details(content: tuple[UserPart, ...], details: Any, limit_bytes: int) -> tuple[tuple[UserPart, ...], Any]:
     if details is None:
         return content, None
     size = len(codec.encode(details))
@@ -132,7 +130,7 @@ def _bounded_details(
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    """``text`` within the limit, or its beginning up to a whole code point with a mark that says how much is missing."""
+    """``text`` within the limit, or its beginning up to a whole code point and a mark that says what is missing."""
     data = text.encode()
     if len(data) <= limit_bytes:
         return text

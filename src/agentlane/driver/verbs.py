@@ -330,7 +330,9 @@ async def append(lane: LaneCore, body: EntryBody) -> Entry:
             lane.take_path(draft)
             id, placed = draft.placed[-1]
             parent = draft.placed[-2][0] if len(draft.placed) > 1 else before
-            return Entry(id=id, parent_id=parent, seq=commit.first_seq + len(draft.placed) - 1, at=commit.at, body=placed)
+            return Entry(
+                id=id, parent_id=parent, seq=commit.first_seq + len(draft.placed) - 1, at=commit.at, body=placed
+            )
 
         before = lane.tip
         return Decision(draft.writes, "append", publish)

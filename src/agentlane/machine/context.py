@@ -97,7 +97,7 @@ class ModelContext:
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        self._used_ids: set[str] = set()
+        self._used_ids: dict[str, int] = {}
         self._batch: _Batch | None = None
 
     def add(self, entry_id: str, body: EntryBody) -> None:
@@ -162,20 +162,22 @@ class ModelContext:
             self._batch = None
 
     def _unique(self, given: str) -> str:
-        candidate = given or "call"
-        number = 1
-        while candidate in self._used_ids:
+        """``given`` if no call before has it, else with the first free number behind it."""
+        base = given or "call"
+        number = self._used_ids.get(base, 0)
+        candidate = base if number == 0 else f"{base}-{number + 1}"
+        while number and candidate in self._used_ids:
             number += 1
-            candidate = f"{given or 'call'}-{number}"
-        self._used_ids.add(candidate)
+            candidate = f"{base}-{number + 1}"
+        self._used_ids[base] = number + 1
+        if candidate != base:
+            self._used_ids[candidate] = 1
         return candidate
 
 
 def not_available(call: ToolCallPart) -> ToolResultMessage:
     """The result of a call that has none on this path."""
-    return ToolResultMessage(
-        call_id=call.id, name=call.name, content=(TextPart(text=NOT_AVAILABLE),), is_error=True
-    )
+    return ToolResultMessage(call_id=call.id, name=call.name, content=(TextPart(text=NOT_AVAILABLE),), is_error=True)
 
 
 def _results(batch: _Batch) -> Iterator[ToolResultMessage]:

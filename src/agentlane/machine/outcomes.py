@@ -31,9 +31,7 @@ def settled_without(
 def interrupted(call: ToolCallPart, text: str, progress: tuple[UserPart, ...]) -> ToolResultMessage:
     """An interruption result: saved progress, marked as such, then what is known."""
     before: tuple[UserPart, ...] = (TextPart(text=PROGRESS), *progress) if progress else ()
-    return ToolResultMessage(
-        call_id=call.id, name=call.name, content=(*before, TextPart(text=text)), is_error=True
-    )
+    return ToolResultMessage(call_id=call.id, name=call.name, content=(*before, TextPart(text=text)), is_error=True)
 
 
 def error_result(call: ToolCallPart, text: str) -> ToolResultMessage:

@@ -68,7 +68,7 @@ class Rules:
 
 
 def step(state: OperationState, fact: Fact, rules: Rules) -> Step:
-    """The transition that ``fact`` takes ``state`` through; raises ``IllegalStep`` and moves nothing if there is none."""
+    """The transition that ``fact`` takes ``state`` through; without one ``IllegalStep`` is raised and nothing moves."""
     transition = TABLE.get((type(state), type(fact)))
     if transition is None:
         raise IllegalStep(f"{type(fact).__name__} has no transition from {state!r}")
@@ -157,9 +157,7 @@ def _interrupt(state: Generating, fact: Interrupted, rules: Rules) -> Step:
         return Step(None, (placed, ended), boundary="recovered_response")
     if restarts >= 2:
         delay_ms = backoff_ms(rules.retry, restarts - 2, fact.jitter, None)
-        waiting = _retry_wait(
-            state, fact.now + delay_ms, _error_of(message), retries=state.retries, restarts=restarts
-        )
+        waiting = _retry_wait(state, fact.now + delay_ms, _error_of(message), retries=state.retries, restarts=restarts)
         return Step(waiting, (placed,), boundary="recovered_response")
     after = replace(state, response_id=fact.response_id, attempt=state.attempt + 1, restarts=restarts)
     return Step(after, (placed,), (_request(after),), boundary="recovered_response")
@@ -203,7 +201,9 @@ def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
     arrived = {outcome.index: outcome for outcome in fact.outcomes}
     _require(len(arrived) == len(fact.outcomes), "two outcomes for one call", state)  # I5
     for outcome in fact.outcomes:
-        _require(isinstance(calls[outcome.index], Planned | EffectPending), f"call {outcome.index} has one", state)  # I5
+        _require(
+            isinstance(calls[outcome.index], Planned | EffectPending), f"call {outcome.index} has one", state
+        )  # I5
         calls[outcome.index] = OutcomeReady(terminate=outcome.terminate)
     changes: list[Change] = []
     first = next((i for i, call in enumerate(calls) if not isinstance(call, Placed)), len(calls))

@@ -43,8 +43,8 @@ Reads
     S16 ``path(start, ...)`` walks from ``start`` to the root by parents, whatever else was written beside it, newest
         first or oldest first. ``after`` is the id where the page before ended (exclusive). ``kinds`` filters what is
         returned, not where it stops; ``stop_at`` and ``stop_kind`` end the walk *towards the root* after (including)
-        that entry or the first entry of that kind. ``limit`` counts rows returned. Without payloads, payloads are empty.
-        Unknown ``start`` or ``after``: ``UnknownEntry``. A cycle or a missing parent is ``CorruptSession``, never a hang.
+        that entry or the first entry of that kind. ``limit`` counts rows returned. Without payloads, they are empty.
+        Unknown ``start`` or ``after``: ``UnknownEntry``. A cycle or missing parent is ``CorruptSession``, not a hang.
     S17 ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of ``after_seq``.
     S18 No read holds a transaction, or anything else that holds up the writer, across an await.
 
