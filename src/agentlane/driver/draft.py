@@ -97,11 +97,15 @@ class OperationDraft:
             self._write_end(writes, self.result)
         return writes
 
+    def hand_over(self) -> None:
+        """The commit is published: the operation is what the draft made of it."""
+        operation = self.operation
+        operation.take_state(self.state, self.usage, self.staged)
+        operation.calls, operation.cut, operation.answer_text = self.calls, self.cut, self._answer_text
+
     def _place_answer(self, change: PlaceAnswer) -> None:
-        payload, message = codec.BODY.seal(change.message, "answer")
-        if not isinstance(message, AssistantMessage):
-            raise TypeError("an answer must read back as one")
-        self.path.place(change.id, message, payload)
+        message = change.message  # it was decoded from its encoded form, so it reads back as it is
+        self.path.place(change.id, message, codec.encode(message))
         row = UsageRow(
             id=usage_id(change.id),
             kind="attempt",

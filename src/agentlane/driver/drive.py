@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
 from agentlane.agent import Agent, RunInfo
 from agentlane.data import addresses, codec
 from agentlane.data.border import clean_json
-from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserPart
+from agentlane.data.messages import AssistantMessage, Frame, UserPart
 from agentlane.data.operations import (
     Checkpoint,
     EffectPending,
@@ -100,7 +100,7 @@ class Pass:
         self._never_begun: set[int] = set()
         self._lost = False
         self._resolved: list[ResolvedCall] = []
-        self._resolved_for: tuple[Sequence[ToolCallPart], OperationConfig | None] = ((), None)
+        self._resolved_for: tuple[str | None, OperationConfig | None] = (None, None)
         self._progress: dict[int, tuple[UserPart, ...]] = {}
         self._progress_at: dict[int, int] = {}
         self._progress_timers: dict[int, asyncio.Task[Any]] = {}
@@ -329,9 +329,10 @@ class Pass:
     def _resolve(self, draft: OperationDraft) -> list[ResolvedCall]:
         """Tools and checked arguments of the batch's calls, found once per batch and configuration."""
         config = self.operation.config
-        if self._resolved_for[0] is not draft.calls or self._resolved_for[1] is not config:
+        answer = draft.state.answer
+        if self._resolved_for[0] != answer or self._resolved_for[1] is not config:
             self._resolved = [resolve_call(self.agent, config, call) for call in draft.calls]
-            self._resolved_for = (draft.calls, config)
+            self._resolved_for = (answer, config)
         return self._resolved
 
     def _follow(self, verdict: planning.Verdict, draft: OperationDraft) -> None:
@@ -383,7 +384,7 @@ class Pass:
 
     def _publish(self, draft: OperationDraft) -> None:
         operation = self.operation
-        operation.take_draft(draft.state, draft.usage, draft.staged)
+        draft.hand_over()
         for index in draft.settled_calls:
             operation.progress.pop(index, None)
             operation.memos.pop(index, None)
@@ -392,8 +393,6 @@ class Pass:
         if draft.answers:
             operation.frames.clear()
             self._held.clear()
-            for _, message in draft.answers:
-                operation.take_answer(message)
         self._held = [effect for effect in self._held if self._still_held(effect, draft.state)]
         self.lane.take_path(draft.path)
         if draft.result is not None:

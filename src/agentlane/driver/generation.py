@@ -188,10 +188,9 @@ class GenerationEffect:
                 clean = replace(clean, stop_reason="error", error=clean.error or _provider_aborted())
             if clean.stop_reason == "error" and clean.error is None:
                 clean = replace(clean, error=ErrorInfo(code="model_error", message="the model's answer is an error"))
-            codec.BODY.seal(clean, "answer")
+            return _copied(clean)
         except (InvalidMessage, AttributeError, TypeError) as error:
             return self._error("invalid_response", f"the model's answer cannot be kept: {error}")
-        return clean
 
     def _failed(self, error: BaseException) -> AssistantMessage | None:
         if self._stopped_by == "close":
@@ -223,9 +222,14 @@ class GenerationEffect:
         usage: Usage | None = self._frames.usage
         if usage is None and not self._sent:
             usage = NOTHING_SENT
-        return AssistantMessage(
+        partial = AssistantMessage(
             content=self._frames.shown(), stop_reason=stop_reason, model=self.identity, usage=usage, error=error
         )
+        try:
+            return _copied(partial)
+        except InvalidMessage as bad:  # a frame was built with wrong types: the answer is an error all the same
+            self._runtime.found(f"what model {self.identity} streamed cannot be kept: {bad}")
+            return AssistantMessage(content=(), stop_reason=stop_reason, error=error)
 
     async def _flush(self) -> None:
         """Save what was shown, at most every ``FLUSH_EVERY_MS``; an answer that settles sooner is never saved twice."""
@@ -271,6 +275,14 @@ class GenerationEffect:
             if task is not None and task is not current:
                 task.cancel()
         self._owner.answered(message)
+
+
+def _copied(message: AssistantMessage) -> AssistantMessage:
+    """The message as it will be read back; ``InvalidMessage`` if it was built with wrong types."""
+    _, copy = codec.BODY.seal(message, "answer")
+    if not isinstance(copy, AssistantMessage):
+        raise InvalidMessage("answer: it does not read back as an answer")
+    return copy
 
 
 def _provider_aborted() -> ErrorInfo:

@@ -67,7 +67,7 @@ class OpenOperation:
             self.calls = message.calls
             self.cut = message.stop_reason == "length"
 
-    def take_draft(self, state: OperationState, usage: UsageTotals, staged: dict[int, Sealed]) -> None:
+    def take_state(self, state: OperationState, usage: UsageTotals, staged: dict[int, Sealed]) -> None:
         """A commit is published: this is the state now."""
         self.version += 1
         self.state = state

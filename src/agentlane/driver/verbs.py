@@ -251,7 +251,7 @@ async def request_abort(lane: LaneCore, operation_id: str) -> AbortReceipt:
             raise RuntimeError("an abort request does not end an operation by itself")
 
         def publish(commit: Commit) -> AbortReceipt:
-            operation.take_draft(after, operation.usage, operation.staged)
+            operation.take_state(after, operation.usage, operation.staged)
             if lane.running is not None:
                 lane.running.abort_committed()
             return AbortReceipt(operation_id=operation_id, newly_requested=True, status="cancel_requested")
