@@ -25,6 +25,7 @@ TAIL_BYTES_MAX = LINE_BYTES_MAX // 2
 """What the writes of one commit may take of a line; the rest is more than the open operations can fill."""
 LINE_START = b'{"k":"'
 _PREFIX_BYTES = len(LINE_START) + 10
+_BEFORE_PAYLOADS = b'],"p":['
 
 Operations: TypeAlias = list[tuple[str, str, int]]
 """Open operations as a line holds them: id, lane, started at; oldest first."""
@@ -107,15 +108,14 @@ class DropFrame(Struct, frozen=True, array_like=True, gc=False, tag="x"):
 Frame: TypeAlias = EntryFrame | UsageFrame | SetFrame | DeleteFrame | AppendFrame | DropFrame
 
 
-class Line(Struct, frozen=True, gc=False):
-    """A commit's line without its payloads."""
+class Head(Struct, frozen=True, gc=False):
+    """A commit's line up to its payloads."""
 
     envelope: Envelope = msgspec.field(name="c")
     frames: list[Frame] = msgspec.field(name="w")
-    payloads: msgspec.Raw = msgspec.field(name="p")
 
 
-class EnvelopeOnly(Struct, frozen=True, gc=False):
+class _EnvelopeOnly(Struct, frozen=True, gc=False):
     """A commit's line without its writes."""
 
     envelope: Envelope = msgspec.field(name="c")
@@ -124,8 +124,8 @@ class EnvelopeOnly(Struct, frozen=True, gc=False):
 _encode = msgspec.json.Encoder().encode
 decode_header = msgspec.json.Decoder(Header).decode
 decode_format = msgspec.json.Decoder(FormatOnly).decode
-decode_line = msgspec.json.Decoder(Line).decode
-decode_envelope = msgspec.json.Decoder(EnvelopeOnly).decode
+_decode_head = msgspec.json.Decoder(Head).decode
+_decode_envelope = msgspec.json.Decoder(_EnvelopeOnly).decode
 
 
 def seal(rest: bytes) -> bytes:
@@ -140,6 +140,25 @@ def intact(line: bytes) -> bool:
         and line[14:16] == b'",'
         and line[6:14] == b"%08x" % zlib.crc32(line[_PREFIX_BYTES:])
     )
+
+
+def decode_head(line: bytes) -> tuple[Head, int]:
+    """What an intact line says before its payloads, and where in it they begin; they are not looked at.
+
+    ``msgspec.DecodeError`` if it is no line of a commit, ``msgspec.ValidationError`` if it holds unknown things.
+    """
+    end = line.find(_BEFORE_PAYLOADS)  # in a text, the quotes of this would be escaped
+    if end < 0:
+        raise msgspec.ValidationError("no payloads")
+    return _decode_head(line[: end + 1] + b"}"), end + len(_BEFORE_PAYLOADS)
+
+
+def decode_envelope(line: bytes) -> Envelope:
+    """What an intact line says of its commit; errors as ``decode_head``."""
+    end = line.find(_BEFORE_PAYLOADS)
+    if end < 0:
+        raise msgspec.ValidationError("no payloads")
+    return _decode_envelope(line[: end + 1] + b"}").envelope
 
 
 def header_line(header: Header) -> bytes:

@@ -26,14 +26,14 @@ from agentlane.storage.framing import (
     DeleteFrame,
     EntryFrame,
     Envelope,
-    Line,
+    Head,
     Operations,
     SetFrame,
     UsageFrame,
     decode_envelope,
     decode_format,
+    decode_head,
     decode_header,
-    decode_line,
     intact,
 )
 from agentlane.storage.index import SessionIndex, decode_usage
@@ -120,7 +120,7 @@ class JsonlFile:
         if not intact(line):
             return None, "the record's checksum does not match"
         try:
-            envelope = decode_envelope(line).envelope
+            envelope = decode_envelope(line)
         except msgspec.ValidationError:
             return None, "the record is none of a commit"
         if envelope.session_id != self.session_id:
@@ -206,7 +206,7 @@ class LoadedFile:
         """Take in an intact line; False if it is another session's."""
         file = self.file
         try:
-            line = decode_line(text)
+            head, payloads_at = decode_head(text)
         except msgspec.ValidationError as error:
             if file.envelope(text)[0] is None:
                 return False
@@ -219,11 +219,11 @@ class LoadedFile:
             ) from error
         except msgspec.DecodeError as error:
             raise file.corrupt(number, offset, f"the record is no JSON though its checksum matches: {error}") from error
-        envelope = line.envelope
+        envelope = head.envelope
         if envelope.session_id != file.session_id:
             return False
         self._check_order(envelope, offset, number)
-        self._apply(line, text, offset, number)
+        self._apply(head, text, payloads_at, offset, number)
         self.epoch = envelope.epoch
         if envelope.synced is not None:
             self.synced = envelope.synced
@@ -247,16 +247,15 @@ class LoadedFile:
                 f"open operations are said to be at byte {envelope.operations}, they are at {self.operations_at}",
             )
 
-    def _apply(self, line: Line, text: bytes, offset: int, number: int) -> None:
+    def _apply(self, head: Head, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         """Take in the writes; everything they name must be there."""
         index = self.index
         rows = index.rows
-        seq = line.envelope.first_seq
-        index.begin(seq, line.envelope.at)
-        size = memoryview(line.payloads).nbytes
-        first = at = offset + len(text) - size
+        seq = head.envelope.first_seq
+        index.begin(seq, head.envelope.at)
+        first = at = offset + payloads_at
         previous, previous_row = "", NO_ROW
-        for frame in line.frames:
+        for frame in head.frames:
             if isinstance(frame, SetFrame):
                 index.set_value(frame.namespace, frame.key, at << LENGTH_BITS | frame.length)
                 at += frame.length + 1
@@ -290,7 +289,7 @@ class LoadedFile:
             else:
                 index.delete_list(frame.namespace, frame.key)
             seq += 1
-        if at - first != (size - 1 if size > 2 else 0):
+        if at != offset + len(text) - 1 and (at > first or len(text) - 2 > payloads_at):
             raise self.file.corrupt(number, offset, "the lengths of the payloads do not add up")
         index.last_seq = seq - 1
 
