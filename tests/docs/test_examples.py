@@ -1,0 +1,128 @@
+"""Claim: every example runs to its end, says what it promises to say, and the demo notices when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SECONDS_MAX = 120
+
+
+def run(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS_MAX)
+
+
+def lines_in_order(text: str, wanted: list[str]) -> list[str]:
+    """Those of the wanted pieces that do not come, in this order, in the lines of the text."""
+    lines = iter(text.splitlines())
+    return [piece for piece in wanted if not any(piece in line for line in lines)]
+
+
+def test_every_example_has_a_test_here() -> None:
+    examples = {path.name for path in EXAMPLES.glob("[!_]*.py")}
+
+    assert examples == {"quickstart.py", "crash_and_resume.py"}
+
+
+def test_quickstart_answers_and_answers_again_from_the_store(tmp_path: Path) -> None:
+    first = run("quickstart.py", cwd=tmp_path)
+    second = run("quickstart.py", cwd=tmp_path)
+
+    assert (first.returncode, first.stdout) == (0, "It is a short one.\n"), first.stderr
+    assert (second.returncode, second.stdout) == (0, "It is a short one.\n"), second.stderr
+    assert (tmp_path / "work.db").is_file()
+
+
+def test_quickstart_is_the_sample_of_the_readme() -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text()
+
+    assert f"```python\n{(EXAMPLES / 'quickstart.py').read_text()}```" in readme
+
+
+@pytest.mark.parametrize("store", ["sqlite", "jsonl"])
+def test_the_demo_is_killed_resumed_and_checked(store: str, tmp_path: Path) -> None:
+    done = run("crash_and_resume.py", "--store", store, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    missing = lines_in_order(
+        done.stdout,
+        [
+            f"store   work.{store}",
+            "operation tidy-up-1 is accepted: durable, and not started",
+            "search is half way, and held there",
+            "delete_folder is half way, and held there",
+            "kill -9",
+            "opens the store. Opening starts nothing",
+            "search(def accept)      started, no outcome, safe       run it again",
+            "read_file(ids.py)       outcome staged                  place it, and not run the tool",
+            "delete_file(draft.txt)  outcome staged                  place it, and not run the tool",
+            "write_file(NOTES.md)    started, no outcome, idempotent run it again",
+            "delete_folder(build)    started, no outcome, never      not run it: outcome unknown",
+            "read_file(errors.py)    planned, not started            start it",
+            "search(def accept) starts again (start 2)",
+            "operation tidy-up-1 is completed",
+            "delete_folder by the library, an error",
+            "4 turns, 4 model requests in the ledger",
+            "Every claim holds.",
+        ],
+    )
+    assert not missing, f"missing, from {missing[0]!r} on:\n{done.stdout}"
+    assert done.stdout.count("  ok  ") == 9
+    assert not list(tmp_path.iterdir()), "the demo leaves nothing where it is run"
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("crash_and_resume")
+
+
+def again(log: list[dict[str, Any]], what: str) -> None:
+    """One more start of the same call, or of the model, in the world."""
+    log.append(dict(next(each for each in reversed(log) if each["what"] == what and each["event"] == "start")))
+
+
+def test_the_demo_notices_each_broken_claim(
+    demo: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Given a demo that went well, its log of effects, and the processes that wrote it
+    place = demo.Place(tmp_path, tmp_path / "work.jsonl")
+    assert demo.run_demo(place) == 0
+    log = [json.loads(line) for line in place.effects.read_text().splitlines()]
+    first, second = log[0]["process"], log[-1]["process"]
+    seen = ["effect_pending", "outcome_ready", "outcome_ready", "effect_pending", "effect_pending", "planned"]
+
+    def broken(changed: list[dict[str, Any]], said: list[str] = seen) -> list[str]:
+        place.effects.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        return [
+            claim.split(":")[0] for claim, holds in asyncio.run(demo.check(place, first, second, said)) if not holds
+        ]
+
+    assert broken(log) == []
+
+    # When the world is told otherwise, then the claim about it is broken, and no other
+    for what, claim in {
+        "search": "the safe call ran twice",
+        "delete_file": "staged outcomes were kept",
+        "write_file": "the idempotent call ran again under the same key, and left one whole file and no draft",
+        "delete_folder": "the never call started exactly once, and its result says that the outcome is unknown",
+        "model": "the model was not asked again for an answer that was settled",
+    }.items():
+        changed = list(log)
+        again(changed, what)
+        assert broken(changed) == [claim]
+    assert broken(log, ["planned"]) == [
+        "at the kill the store held two staged outcomes behind an unfinished call, and one call not started"
+    ]
+    capfd.readouterr()
