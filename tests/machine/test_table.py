@@ -1,0 +1,707 @@
+"""Claim: each transition in the table does exactly what it says, and nothing outside the table moves a state."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise, permutations
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentlane.data.operations import (
+    CallState,
+    Checkpoint,
+    EffectPending,
+    Generating,
+    OperationState,
+    OutcomeReady,
+    Placed,
+    Planned,
+    RetryPolicy,
+    RetryWait,
+    Tools,
+)
+from agentlane.ids import call_id
+from agentlane.machine.facts import (
+    AbortRequested,
+    Answered,
+    CallsIntended,
+    CallsNotBegun,
+    End,
+    Fact,
+    Finished,
+    IllegalStep,
+    Interrupted,
+    ModelUnavailable,
+    Outcome,
+    OutcomesArrived,
+    PlaceAnswer,
+    PlaceResult,
+    ReplayIntended,
+    RequestIntended,
+    RequestModel,
+    RunCall,
+    StageResult,
+    Step,
+)
+from agentlane.machine.table import RETRY_AFTER_MAX_MS, TABLE, backoff_ms, step
+from tests.machine.build import ANSWER, GONE, LATER, OVERLOADED, REFUSED, answer, outcome, result, rules, tools
+
+RULES = rules()
+
+RESPOND = Checkpoint(next="respond", trigger="in", turn=2, answer="a0")
+FINISH = Checkpoint(next="finish", trigger="a1", code="length", turn=2, answer="a1")
+ASKING = Generating(response_id=ANSWER, attempt=2, retries=1, restarts=1, model_index=1, turn=4, answer="a0")
+WAITING = RetryWait(
+    attempt=2, not_before=900, error=OVERLOADED, retries=1, restarts=1, model_index=1, turn=4, answer="a0"
+)
+NEVER, SAFE, KEYED = EffectPending("never"), EffectPending("safe", 2, 1), EffectPending("idempotent")
+
+
+def cancelled(state: OperationState) -> OperationState:
+    return replace(state, cancel_requested_at=77)
+
+
+def answered(message: Any, *, jitter: float = 0.0) -> Answered:
+    return Answered(message, now=1_000, jitter=jitter)
+
+
+def interrupted(**options: Any) -> Interrupted:
+    message = answer(text="half", stop_reason="error", error=OVERLOADED)
+    return Interrupted(message=message, response_id=LATER, now=1_000, jitter=0.0, **options)
+
+
+class Row(NamedTuple):
+    name: str
+    state: OperationState
+    fact: Fact
+    expected: Step
+
+
+FAILED = answer(stop_reason="error", error=REFUSED)
+BUSY = answer(stop_reason="error", error=OVERLOADED)
+SHOWN = interrupted().message
+RETRY_AFTER = replace(OVERLOADED, retry_after_ms=60_000)
+
+ROWS = [
+    # Requests.
+    Row(
+        "a turn's first request",
+        RESPOND,
+        RequestIntended(LATER),
+        Step(
+            Generating(response_id=LATER, attempt=1, turn=3, answer="a0"),
+            effects=(RequestModel(LATER, 1, 0),),
+            boundary="intent",
+        ),
+    ),
+    Row(
+        "the next attempt of a turn keeps its counters",
+        WAITING,
+        RequestIntended(LATER),
+        Step(
+            Generating(response_id=LATER, attempt=3, retries=1, restarts=1, model_index=1, turn=4, answer="a0"),
+            effects=(RequestModel(LATER, 3, 1),),
+            boundary="intent",
+        ),
+    ),
+    Row(
+        "an answer without calls",
+        ASKING,
+        answered(answer(text="done")),
+        Step(
+            Checkpoint(next="finish", trigger=ANSWER, turn=4, answer=ANSWER),
+            (PlaceAnswer(ANSWER, answer(text="done")),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "an answer without calls, cut by its length limit",
+        ASKING,
+        answered(answer(text="do", stop_reason="length")),
+        Step(
+            Checkpoint(next="finish", trigger=ANSWER, code="length", turn=4, answer=ANSWER),
+            (PlaceAnswer(ANSWER, answer(text="do", stop_reason="length")),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "calls decide, not the stop word",
+        ASKING,
+        answered(answer(2, stop_reason="stop")),
+        Step(
+            Tools(calls=(Planned(), Planned()), answer=ANSWER, turn=4),
+            (PlaceAnswer(ANSWER, answer(2, stop_reason="stop")),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "a stop word that promises calls, without any",
+        ASKING,
+        answered(answer(text="done", stop_reason="tool_calls")),
+        Step(
+            Checkpoint(next="finish", trigger=ANSWER, turn=4, answer=ANSWER),
+            (PlaceAnswer(ANSWER, answer(text="done", stop_reason="tool_calls")),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "a cut answer with calls still plans them: each gets a result that explains",
+        ASKING,
+        answered(answer(1, stop_reason="length")),
+        Step(
+            Tools(calls=(Planned(),), answer=ANSWER, turn=4),
+            (PlaceAnswer(ANSWER, answer(1, stop_reason="length")),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "an error that may go away",
+        ASKING,
+        answered(BUSY, jitter=0.5),
+        Step(
+            RetryWait(
+                attempt=2,
+                not_before=1_000 + 500 + 250,
+                error=OVERLOADED,
+                retries=2,
+                restarts=1,
+                model_index=1,
+                turn=4,
+                answer="a0",
+            ),
+            (PlaceAnswer(ANSWER, BUSY),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "an error that names when to come back",
+        replace(ASKING, retries=0),
+        answered(answer(stop_reason="error", error=RETRY_AFTER)),
+        Step(
+            RetryWait(
+                attempt=2,
+                not_before=61_000,
+                error=RETRY_AFTER,
+                retries=1,
+                restarts=1,
+                model_index=1,
+                turn=4,
+                answer="a0",
+            ),
+            (PlaceAnswer(ANSWER, answer(stop_reason="error", error=RETRY_AFTER)),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "the last of three attempts fails",
+        replace(ASKING, retries=2),
+        answered(BUSY),
+        Step(
+            None,
+            (PlaceAnswer(ANSWER, BUSY), End("failed", 4, ANSWER, code="overloaded", error=OVERLOADED)),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "an error for good",
+        ASKING,
+        answered(FAILED),
+        Step(
+            None,
+            (PlaceAnswer(ANSWER, FAILED), End("failed", 4, ANSWER, code="refused", error=REFUSED)),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "an answer aborted on request",
+        cancelled(ASKING),
+        answered(answer(text="ha", stop_reason="aborted")),
+        Step(
+            None,
+            (PlaceAnswer(ANSWER, answer(text="ha", stop_reason="aborted")), End("aborted", 4, "a0")),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "an error under abort is an aborted answer",
+        cancelled(ASKING),
+        answered(BUSY),
+        Step(
+            None,
+            (PlaceAnswer(ANSWER, replace(BUSY, stop_reason="aborted")), End("aborted", 4, "a0")),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "a whole answer in hand keeps its calls under abort",
+        cancelled(ASKING),
+        answered(answer(1, stop_reason="tool_calls")),
+        Step(
+            Tools(calls=(Planned(),), answer=ANSWER, turn=4, cancel_requested_at=77),
+            (PlaceAnswer(ANSWER, answer(1, stop_reason="tool_calls")),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "a whole answer in hand keeps its stop reason under abort",
+        cancelled(ASKING),
+        answered(answer(text="done")),
+        Step(
+            Checkpoint(next="finish", trigger=ANSWER, turn=4, answer=ANSWER, cancel_requested_at=77),
+            (PlaceAnswer(ANSWER, answer(text="done")),),
+            boundary="settlement",
+        ),
+    ),
+    # Requests that an earlier pass left.
+    Row(
+        "the first death of a turn: asked again at once, retries untouched",
+        replace(ASKING, restarts=0),
+        interrupted(),
+        Step(
+            replace(ASKING, response_id=LATER, attempt=3, restarts=1),
+            (PlaceAnswer(ANSWER, SHOWN),),
+            (RequestModel(LATER, 3, 1),),
+            boundary="recovered_response",
+        ),
+    ),
+    Row(
+        "the second death of a turn: not at once",
+        ASKING,
+        interrupted(),
+        Step(
+            RetryWait(
+                attempt=2,
+                not_before=1_000 + 250,
+                error=OVERLOADED,
+                retries=1,
+                restarts=2,
+                model_index=1,
+                turn=4,
+                answer="a0",
+            ),
+            (PlaceAnswer(ANSWER, SHOWN),),
+            boundary="recovered_response",
+        ),
+    ),
+    Row(
+        "one death too many",
+        replace(ASKING, restarts=3),
+        interrupted(),
+        Step(
+            None,
+            (
+                PlaceAnswer(ANSWER, SHOWN),
+                End(
+                    "failed",
+                    4,
+                    ANSWER,
+                    code="restarts_exhausted",
+                    error=replace(
+                        REFUSED,
+                        code="restarts_exhausted",
+                        message="the process stopped 4 times during one turn; it is not asked again",
+                    ),
+                ),
+            ),
+            boundary="recovered_response",
+        ),
+    ),
+    Row(
+        "a death, and the model is gone",
+        replace(ASKING, restarts=0),
+        interrupted(unavailable=GONE),
+        Step(
+            None,
+            (PlaceAnswer(ANSWER, SHOWN), End("failed", 4, ANSWER, code="model_unavailable", error=GONE)),
+            boundary="recovered_response",
+        ),
+    ),
+    Row(
+        "a death under abort",
+        cancelled(ASKING),
+        interrupted(unavailable=GONE),
+        Step(
+            None,
+            (PlaceAnswer(ANSWER, replace(SHOWN, stop_reason="aborted")), End("aborted", 4, "a0")),
+            boundary="recovered_response",
+        ),
+    ),
+    Row(
+        "no model for the next request",
+        RESPOND,
+        ModelUnavailable(GONE),
+        Step(None, (End("failed", 2, "a0", code="model_unavailable", error=GONE),), boundary="terminal"),
+    ),
+    Row(
+        "no model for the next attempt",
+        WAITING,
+        ModelUnavailable(GONE),
+        Step(None, (End("failed", 4, "a0", code="model_unavailable", error=GONE),), boundary="terminal"),
+    ),
+    # Calls.
+    Row(
+        "calls start together",
+        tools(Planned(), Placed(), Planned(), Planned()),
+        CallsIntended(((0, "never"), (3, "safe"))),
+        Step(
+            tools(EffectPending("never"), Placed(), Planned(), EffectPending("safe")),
+            effects=(RunCall(0, 1, 0), RunCall(3, 1, 0)),
+            boundary="tool_intents",
+        ),
+    ),
+    Row(
+        "a replay counts the start and takes the policy of now",
+        tools(Planned(), SAFE),
+        ReplayIntended(1, "idempotent"),
+        Step(
+            tools(Planned(), EffectPending("idempotent", 3, 2)),
+            effects=(RunCall(1, 3, 2),),
+            boundary="replay_intent",
+        ),
+    ),
+    Row(
+        "an outcome that is next",
+        tools(NEVER, Planned()),
+        OutcomesArrived((outcome(0),)),
+        Step(
+            tools(Placed(), Planned()),
+            (PlaceResult(ANSWER, 0, result(0)),),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
+        "an outcome that is not next",
+        tools(NEVER, SAFE, Planned()),
+        OutcomesArrived((outcome(1, terminate=True),)),
+        Step(
+            tools(NEVER, OutcomeReady(True), Planned()),
+            (StageResult(ANSWER, 1, result(1)),),
+            boundary="outcome_staged",
+        ),
+    ),
+    Row(
+        "an outcome frees those staged behind it, and no more",
+        tools(Placed(), NEVER, OutcomeReady(True), SAFE, OutcomeReady()),
+        OutcomesArrived((outcome(1),)),
+        Step(
+            tools(Placed(), Placed(), Placed(True), SAFE, OutcomeReady()),
+            (PlaceResult(ANSWER, 1, result(1)), PlaceResult(ANSWER, 2, None)),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
+        "several arrive in one step, in any order: placed in call order, the rest staged in arrival order",
+        tools(NEVER, NEVER, NEVER, NEVER, NEVER),
+        OutcomesArrived((outcome(4), outcome(1), outcome(3), outcome(0))),
+        Step(
+            tools(Placed(), Placed(), NEVER, OutcomeReady(), OutcomeReady()),
+            (
+                PlaceResult(ANSWER, 0, result(0)),
+                PlaceResult(ANSWER, 1, result(1)),
+                StageResult(ANSWER, 4, result(4)),
+                StageResult(ANSWER, 3, result(3)),
+            ),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
+        "the last outcome of a batch goes on to the model",
+        tools(Placed(True), KEYED, turn=5),
+        OutcomesArrived((outcome(1),)),
+        Step(
+            Checkpoint(next="respond", trigger=call_id(ANSWER, 1), turn=5, answer=ANSWER),
+            (PlaceResult(ANSWER, 1, result(1)),),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
+        "when every call of a batch says so the run ends",
+        tools(Placed(True), NEVER, OutcomeReady(True), turn=5),
+        OutcomesArrived((outcome(1, terminate=True),)),
+        Step(
+            Checkpoint(next="finish", trigger=call_id(ANSWER, 2), turn=5, answer=ANSWER),
+            (PlaceResult(ANSWER, 1, result(1)), PlaceResult(ANSWER, 2, None)),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
+        "a batch that ends under abort stays under abort",
+        tools(NEVER, cancelled_at=77),
+        OutcomesArrived((outcome(0),)),
+        Step(
+            Checkpoint(next="respond", trigger=call_id(ANSWER, 0), turn=1, answer=ANSWER, cancel_requested_at=77),
+            (PlaceResult(ANSWER, 0, result(0)),),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
+        "calls that never began are planned again; of a replay only the replay is undone",
+        tools(EffectPending("safe"), EffectPending("idempotent", 3, 2), NEVER),
+        CallsNotBegun((0, 1)),
+        Step(tools(Planned(), EffectPending("idempotent", 2, 1), NEVER), boundary="close"),
+    ),
+    # Aborts and ends.
+    *(
+        Row(
+            f"an abort is asked for at {type(state).__name__}",
+            state,
+            AbortRequested(77),
+            Step(cancelled(state), boundary="abort"),
+        )
+        for state in (RESPOND, ASKING, WAITING, tools(NEVER, Planned()))
+    ),
+    Row(
+        "the run ends well",
+        FINISH,
+        Finished(),
+        Step(None, (End("completed", 2, "a1", code="length"),), boundary="terminal"),
+    ),
+    Row(
+        "under abort it ends aborted, however far it came",
+        cancelled(FINISH),
+        Finished(),
+        Step(None, (End("aborted", 2, "a1"),), boundary="terminal"),
+    ),
+    Row(
+        "under abort the model is not asked again",
+        cancelled(RESPOND),
+        Finished(),
+        Step(None, (End("aborted", 2, "a0"),), boundary="terminal"),
+    ),
+    Row(
+        "under abort a wait for a retry ends",
+        cancelled(WAITING),
+        Finished(),
+        Step(None, (End("aborted", 4, "a0"),), boundary="terminal"),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_each_transition_gives_this_state_these_changes_and_these_effects(row: Row) -> None:
+    before = copy.deepcopy(row.state)
+
+    taken = step(row.state, row.fact, RULES)
+
+    assert taken == row.expected
+    assert row.state == before, "the state that went in is unmoved"
+
+
+def test_every_row_of_the_table_is_shown() -> None:
+    assert {(type(row.state), type(row.fact)) for row in ROWS} == set(TABLE)
+
+
+# What is not in the table.
+
+STATES: list[OperationState] = [RESPOND, FINISH, ASKING, WAITING, tools(NEVER, Planned(), OutcomeReady())]
+STATES += [cancelled(state) for state in STATES]
+FACTS: list[Fact] = [
+    RequestIntended(LATER),
+    answered(answer(1)),
+    interrupted(),
+    CallsIntended(((0, "safe"),)),
+    ReplayIntended(0, "safe"),
+    OutcomesArrived((outcome(0),)),
+    CallsNotBegun((0,)),
+    AbortRequested(78),
+    Finished(),
+    ModelUnavailable(GONE),
+]
+
+
+def test_the_samples_hold_every_kind_of_state_and_fact() -> None:
+    assert {type(fact) for fact in FACTS} == set(Fact.__args__)
+    assert {type(state) for state in STATES} == set(OperationState.__args__)
+
+
+ILLEGAL = [(state, fact) for state in STATES for fact in FACTS if (type(state), type(fact)) not in TABLE]
+
+
+@pytest.mark.parametrize(
+    ("state", "fact"), ILLEGAL, ids=[f"{type(state).__name__}-{type(fact).__name__}" for state, fact in ILLEGAL]
+)
+def test_a_pair_that_is_not_in_the_table_raises_and_moves_nothing(state: OperationState, fact: Fact) -> None:
+    before = copy.deepcopy(state)
+
+    with pytest.raises(IllegalStep, match=f"{type(fact).__name__} has no transition from {type(state).__name__}"):
+        step(state, fact, RULES)
+
+    assert state == before
+
+
+# Facts that do not fit the state's details.
+
+GUARDS: list[tuple[str, OperationState, Fact]] = [
+    ("no request is intended once an abort is asked for", cancelled(RESPOND), RequestIntended(LATER)),
+    ("no request is intended once an abort is asked for", cancelled(WAITING), RequestIntended(LATER)),
+    ("the run is about to finish", FINISH, RequestIntended(LATER)),
+    ("only an abort makes an answer aborted", ASKING, answered(answer(stop_reason="aborted"))),
+    ("no call starts once an abort is asked for", cancelled(tools(Planned())), CallsIntended(((0, "safe"),))),
+    ("nothing is intended", tools(Planned()), CallsIntended(())),
+    ("call 0 is not planned", tools(NEVER), CallsIntended(((0, "safe"),))),
+    ("call 0 is not planned", tools(OutcomeReady()), CallsIntended(((0, "safe"),))),
+    ("call 0 is not planned", tools(Placed(), Planned()), CallsIntended(((0, "safe"),))),
+    ("call 0 is not planned", tools(Planned(), Planned()), CallsIntended(((0, "safe"), (0, "safe")))),
+    ("no call starts once an abort is asked for", cancelled(tools(SAFE)), ReplayIntended(0, "safe")),
+    ("call 0 was not under way", tools(Planned()), ReplayIntended(0, "safe")),
+    ("call 0 was not under way", tools(OutcomeReady(), SAFE), ReplayIntended(0, "safe")),
+    ("call 0 must not run again", tools(NEVER), ReplayIntended(0, "safe")),
+    ("call 0 must not run again", tools(SAFE), ReplayIntended(0, "never")),
+    ("call 0 has used up its replays", tools(EffectPending("safe", 4, 3)), ReplayIntended(0, "safe")),
+    ("no outcome arrived", tools(NEVER), OutcomesArrived(())),
+    ("two outcomes for one call", tools(NEVER, SAFE), OutcomesArrived((outcome(0), outcome(0, "again")))),
+    ("call 0 has one", tools(Placed(), SAFE), OutcomesArrived((outcome(0),))),
+    ("call 1 has one", tools(NEVER, OutcomeReady()), OutcomesArrived((outcome(0), outcome(1)))),
+    ("no call is named", tools(NEVER), CallsNotBegun(())),
+    ("call 0 was not under way", tools(Planned()), CallsNotBegun((0,))),
+    ("call 0 was not under way", tools(SAFE), CallsNotBegun((0, 0, 0))),
+    ("an abort is asked for already", cancelled(RESPOND), AbortRequested(78)),
+    ("an abort is asked for already", cancelled(ASKING), AbortRequested(78)),
+    ("an abort is asked for already", cancelled(WAITING), AbortRequested(78)),
+    ("an abort is asked for already", cancelled(tools(NEVER)), AbortRequested(78)),
+    ("the run is not about to finish", RESPOND, Finished()),
+    ("the run is not about to finish", WAITING, Finished()),
+]
+
+
+@pytest.mark.parametrize(
+    ("why", "state", "fact"), GUARDS, ids=[f"{why} ({type(state).__name__})" for why, state, _ in GUARDS]
+)
+def test_a_fact_that_does_not_fit_raises_and_moves_nothing(why: str, state: OperationState, fact: Fact) -> None:
+    before = copy.deepcopy(state)
+
+    with pytest.raises(IllegalStep, match=why):
+        step(state, fact, RULES)
+
+    assert state == before
+
+
+# Properties.
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Tools, list[Outcome]]:
+    """A batch in which some calls are done, and outcomes of some of the others in the order they arrive."""
+    placed = draw(st.integers(0, 2))
+    calls: list[CallState] = [Placed(draw(st.booleans())) for _ in range(placed)]
+    calls += [
+        draw(st.sampled_from([Planned(), NEVER, SAFE, OutcomeReady(False), OutcomeReady(True)]))
+        for _ in range(draw(st.integers(1, 5)))
+    ]
+    if isinstance(calls[placed], OutcomeReady):
+        calls[placed] = NEVER  # placed calls form a prefix, and what is staged waits for one before it
+    waiting = [index for index, each in enumerate(calls) if isinstance(each, Planned | EffectPending)]
+    arriving = draw(st.permutations(waiting))[: draw(st.integers(1, len(waiting)))]
+    outcomes = [outcome(index, f"result {index}", terminate=draw(st.booleans())) for index in arriving]
+    return tools(*calls, cancelled_at=draw(st.sampled_from([None, 77]))), outcomes
+
+
+class Told(NamedTuple):
+    """What a series of steps came to: the state, the placed results in order, the staged ones."""
+
+    state: OperationState | None
+    conversation: tuple[tuple[int, str], ...]
+    staged: dict[int, str]
+
+
+def tell(state: OperationState, groups: list[list[Outcome]]) -> Told:
+    conversation: list[tuple[int, str]] = []
+    staged = {
+        index: f"staged {index}"
+        for index, each in enumerate(state.calls if isinstance(state, Tools) else ())
+        if isinstance(each, OutcomeReady)
+    }
+    after: OperationState = state
+    for group in groups:
+        taken = step(after, OutcomesArrived(tuple(group)), RULES)
+        for change in taken.changes:
+            if isinstance(change, PlaceResult):
+                text = staged.pop(change.index) if change.message is None else change.message.text
+                conversation.append((change.index, text))
+            elif isinstance(change, StageResult):
+                assert change.index not in staged
+                staged[change.index] = change.message.text
+        assert taken.state is not None
+        after = taken.state
+    return Told(after, tuple(conversation), staged)
+
+
+@given(batches(), st.data())
+def test_outcomes_in_one_step_equal_the_same_ones_taken_one_by_one_or_in_any_groups(
+    batch: tuple[Tools, list[Outcome]], data: st.DataObject
+) -> None:
+    state, outcomes = batch
+    cuts = data.draw(st.sets(st.integers(1, len(outcomes)))) | {0, len(outcomes)}
+    edges = sorted(cuts)
+
+    one_by_one = tell(state, [[each] for each in outcomes])
+    together = tell(state, [outcomes])
+    grouped = tell(state, [outcomes[a:b] for a, b in pairwise(edges)])
+
+    assert one_by_one == together == grouped
+    indices = [index for index, _ in one_by_one.conversation]
+    assert indices == sorted(indices), "results are placed in call order"
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_whatever_order_outcomes_arrive_in_the_conversation_has_them_in_call_order(order: tuple[int, ...]) -> None:
+    told = tell(tools(NEVER, SAFE, Planned(), KEYED), [[outcome(index, str(index))] for index in order])
+
+    assert told.conversation == ((0, "0"), (1, "1"), (2, "2"), (3, "3"))
+    assert told.state == Checkpoint(next="respond", trigger=call_id(ANSWER, 3), turn=1, answer=ANSWER)
+    assert told.staged == {}
+
+
+RUNNING = [
+    row
+    for row in ROWS
+    if row.state.cancel_requested_at is None and not isinstance(row.fact, AbortRequested | ModelUnavailable)
+]
+
+
+@pytest.mark.parametrize("row", RUNNING, ids=[row.name for row in RUNNING])
+def test_a_step_under_abort_never_forgets_it_and_can_only_end_aborted(row: Row) -> None:
+    try:
+        taken = step(cancelled(row.state), row.fact, RULES)
+    except IllegalStep:
+        return
+
+    if taken.state is None:
+        assert isinstance(taken.changes[-1], End) and taken.changes[-1].status == "aborted"
+    else:
+        assert taken.state.cancel_requested_at == 77
+        assert not taken.effects, "nothing starts"
+
+
+@given(
+    base_ms=st.integers(0, 100_000),
+    cap_ms=st.integers(0, 10_000_000),
+    failures=st.integers(0, 10_000),
+    jitter=st.floats(0, 1, exclude_max=True),
+    retry_after_ms=st.none() | st.integers(-(2**70), 2**70),
+)
+def test_a_backoff_is_at_least_half_and_at_most_all_of_the_capped_delay_but_never_below_retry_after(
+    base_ms: int, cap_ms: int, failures: int, jitter: float, retry_after_ms: int | None
+) -> None:
+    full = min(cap_ms, base_ms * 2 ** min(failures, 30))
+    asked = min(max(retry_after_ms or 0, 0), RETRY_AFTER_MAX_MS)
+
+    delay = backoff_ms(RetryPolicy(base_ms=base_ms, cap_ms=cap_ms), failures, jitter, retry_after_ms)
+
+    assert max(full // 2, asked) <= delay <= max(full, asked)
+
+
+def test_the_backoff_doubles_up_to_its_cap() -> None:
+    policy = RetryPolicy(base_ms=500, cap_ms=30_000)
+
+    assert [backoff_ms(policy, n, 0.0, None) for n in range(9)] == [
+        250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000,
+    ]  # fmt: skip
+
+
+def test_retry_after_of_a_provider_gone_mad_is_cut_to_a_day() -> None:
+    assert backoff_ms(RetryPolicy(), 0, 0.0, 10**15) == 24 * 3600 * 1000
