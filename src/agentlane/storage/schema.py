@@ -1,0 +1,234 @@
+"""Format 1 of the SQLite file: every SQL text that the store uses, constant, so that each is prepared once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+APPLICATION_ID: Final = 0x61676C6E  # "agln"
+FORMAT_VERSION: Final = 1
+"""``user_version`` of files that this version writes; a greater one is refused."""
+
+PAGE_BYTES: Final = 2048
+"""A commit changes a few rows in each of a few trees and logs whole pages: half the usual size logs a third less."""
+
+TALK_KINDS: Final = frozenset({"user", "assistant", "tool_result"})
+"""The kinds that most entries are of, which the index of landmarks leaves out."""
+
+POSITION_BITS: Final = 32
+"""``place`` is ``segment << POSITION_BITS | position``: a path is a few ranges of one integer key."""
+
+CREATE: Final = (
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT_VERSION}",
+    """
+    CREATE TABLE session (
+        key INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        created_at INTEGER NOT NULL,
+        metadata TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        seq INTEGER NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE segment (
+        id INTEGER PRIMARY KEY,
+        session INTEGER NOT NULL,
+        base INTEGER
+    ) STRICT
+    """,
+    f"""
+    CREATE TABLE entry (
+        place INTEGER PRIMARY KEY,
+        session INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        parent_id TEXT,
+        at INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        segment INTEGER GENERATED ALWAYS AS (place >> {POSITION_BITS}) VIRTUAL,
+        position INTEGER GENERATED ALWAYS AS (place & {(1 << POSITION_BITS) - 1}) VIRTUAL,
+        UNIQUE (session, id),
+        UNIQUE (session, seq)
+    ) STRICT
+    """,
+    # The few entries that are not part of the talk are where walks stop (compactions): found without reading others.
+    "CREATE INDEX entry_landmark ON entry (kind, place) WHERE kind NOT IN ('user', 'assistant', 'tool_result')",
+    """
+    CREATE TABLE value (
+        session INTEGER NOT NULL,
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        payload TEXT NOT NULL,
+        PRIMARY KEY (session, namespace, key)
+    ) STRICT, WITHOUT ROWID
+    """,
+    # Answers "which operations are open" for the whole file; costs nothing to any other write.
+    "CREATE INDEX open_operation ON value (session, key) WHERE namespace = 'op.meta'",
+    """
+    CREATE TABLE element (
+        session INTEGER NOT NULL,
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        payload TEXT NOT NULL,
+        PRIMARY KEY (session, namespace, key, seq)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE usage (
+        session INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        entry_id TEXT,
+        operation_id TEXT,
+        model TEXT,
+        note TEXT,
+        input_tokens INTEGER,
+        output_tokens INTEGER,
+        cache_read_tokens INTEGER,
+        cache_write_tokens INTEGER,
+        reasoning_tokens INTEGER,
+        cost_nanos INTEGER,
+        PRIMARY KEY (session, seq),
+        UNIQUE (session, id)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+# Payloads are text in the file, readable in the sqlite3 shell, and come out as the bytes that they are.
+
+# Sessions.
+
+INSERT_SESSION: Final = """
+    INSERT INTO session (id, created_at, metadata, epoch, seq) VALUES (?, ?, ?, 0, 0)
+"""
+SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, key"
+SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
+SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
+# S22: the epoch that was last seen must still be there.
+UPDATE_SESSION: Final = "UPDATE session SET epoch = ?, seq = ? WHERE key = ? AND epoch = ?"
+DELETE_SESSION: Final = (
+    "DELETE FROM entry WHERE session = ?",
+    "DELETE FROM segment WHERE session = ?",
+    "DELETE FROM value WHERE session = ?",
+    "DELETE FROM element WHERE session = ?",
+    "DELETE FROM usage WHERE session = ?",
+    "DELETE FROM session WHERE key = ?",
+)
+SELECT_HIGHEST_SEQ: Final = """
+    SELECT max(
+        coalesce((SELECT max(seq) FROM entry WHERE session = ?1), 0),
+        coalesce((SELECT max(seq) FROM usage WHERE session = ?1), 0)
+    )
+"""
+SELECT_STATS: Final = """
+    SELECT
+        (SELECT count(*) FROM entry WHERE session = ?1),
+        count(*),
+        coalesce(sum(kind = 'attempt' AND (input_tokens IS NULL OR output_tokens IS NULL)), 0),
+        coalesce(sum(input_tokens), 0),
+        coalesce(sum(output_tokens), 0),
+        coalesce(sum(cache_read_tokens), 0),
+        coalesce(sum(cache_write_tokens), 0),
+        coalesce(sum(reasoning_tokens), 0),
+        coalesce(sum(cost_nanos), 0)
+    FROM usage WHERE session = ?1
+"""
+SELECT_OPEN_OPERATIONS: Final = """
+    SELECT session.id, value.key, CAST(value.payload AS BLOB)
+    FROM value JOIN session ON session.key = value.session
+    WHERE value.namespace = 'op.meta'
+"""
+
+# Writes. Entries and usage rows share one id space: where the other has the id no row is inserted, and the count tells.
+
+INSERT_SEGMENT: Final = "INSERT INTO segment (session, base) VALUES (?, ?)"
+INSERT_ENTRY: Final = """
+    INSERT INTO entry (place, session, seq, id, parent_id, at, kind, payload)
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+    WHERE NOT EXISTS (SELECT 1 FROM usage WHERE session = ?2 AND id = ?4)
+"""
+INSERT_USAGE: Final = """
+    INSERT INTO usage (
+        session, seq, at, id, kind, entry_id, operation_id, model, note, input_tokens, output_tokens,
+        cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_nanos
+    )
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
+    WHERE NOT EXISTS (SELECT 1 FROM entry WHERE session = ?1 AND id = ?4)
+"""
+SET_VALUE: Final = """
+    INSERT INTO value (session, namespace, key, seq, payload) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (session, namespace, key) DO UPDATE SET seq = excluded.seq, payload = excluded.payload
+"""
+DELETE_VALUE: Final = "DELETE FROM value WHERE session = ? AND namespace = ? AND key = ?"
+INSERT_ELEMENT: Final = """
+    INSERT INTO element (session, namespace, key, seq, payload) VALUES (?, ?, ?, ?, ?)
+"""
+DELETE_LIST: Final = "DELETE FROM element WHERE session = ? AND namespace = ? AND key = ?"
+
+# Places.
+
+SELECT_PLACE: Final = "SELECT place FROM entry WHERE session = ? AND id = ?"
+SELECT_LAST_PLACE: Final = "SELECT max(place) FROM entry WHERE place BETWEEN ? AND ?"
+SELECT_BASE: Final = "SELECT base FROM segment WHERE id = ? AND session = ?"
+SELECT_TALK_PLACE: Final = """
+    SELECT place FROM entry WHERE place BETWEEN ?1 AND ?2 AND kind = ?3 ORDER BY place DESC LIMIT 1
+"""
+SELECT_LANDMARK_PLACE: Final = """
+    SELECT place FROM entry
+    WHERE kind = ?3 AND kind NOT IN ('user', 'assistant', 'tool_result') AND place BETWEEN ?1 AND ?2
+    ORDER BY place DESC LIMIT 1
+"""
+
+# Reads. A walk sees every row of its range, so that a missing one is noticed; payloads only of those that are wanted:
+# ?3 is 1 for payloads, ?4 the kinds wanted, joined by and put between "|", or null for all.
+
+_WALK: Final = """
+    SELECT
+        place, session, id, parent_id, seq, at, kind,
+        CASE WHEN ?3 AND (?4 IS NULL OR instr(?4, '|' || kind || '|')) THEN CAST(payload AS BLOB) ELSE x'' END
+    FROM entry WHERE place BETWEEN ?1 AND ?2
+"""
+WALK_NEWEST_FIRST: Final = _WALK + "ORDER BY place DESC LIMIT ?5"
+WALK_OLDEST_FIRST: Final = _WALK + "ORDER BY place LIMIT ?5"
+SELECT_ENTRY: Final = """
+    SELECT id, parent_id, seq, at, kind, CAST(payload AS BLOB) FROM entry WHERE session = ? AND id = ?
+"""
+SCAN_ENTRIES: Final = """
+    SELECT id, parent_id, seq, at, kind, CAST(payload AS BLOB)
+    FROM entry WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+SCAN_USAGE: Final = """
+    SELECT
+        seq, at, id, kind, entry_id, operation_id, model, note, input_tokens, output_tokens, cache_read_tokens,
+        cache_write_tokens, reasoning_tokens, cost_nanos
+    FROM usage WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+SELECT_VALUE: Final = "SELECT CAST(payload AS BLOB) FROM value WHERE session = ? AND namespace = ? AND key = ?"
+SELECT_VALUES: Final = """
+    SELECT key, CAST(payload AS BLOB) FROM value WHERE session = ? AND namespace = ? AND key >= ? ORDER BY key
+"""
+SELECT_VALUES_BETWEEN: Final = """
+    SELECT key, CAST(payload AS BLOB) FROM value
+    WHERE session = ? AND namespace = ? AND key >= ? AND key < ? ORDER BY key
+"""
+SELECT_ELEMENTS: Final = """
+    SELECT seq, CAST(payload AS BLOB) FROM element
+    WHERE session = ? AND namespace = ? AND key = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+SELECT_ELEMENTS_REVERSE: Final = """
+    SELECT seq, CAST(payload AS BLOB) FROM element
+    WHERE session = ? AND namespace = ? AND key = ? AND seq < ? ORDER BY seq DESC LIMIT ?
+"""
+SELECT_LISTS: Final = """
+    SELECT DISTINCT key FROM element WHERE session = ? AND namespace = ? AND key >= ? ORDER BY key
+"""
+SELECT_LISTS_BETWEEN: Final = """
+    SELECT DISTINCT key FROM element
+    WHERE session = ? AND namespace = ? AND key >= ? AND key < ? ORDER BY key
+"""

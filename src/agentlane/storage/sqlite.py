@@ -1,0 +1,206 @@
+"""The SQLite store: one file, many sessions, one process that writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from agentlane.clock import Clock, SystemClock
+from agentlane.data.border import clean_json
+from agentlane.errors import (
+    InvalidDefinition,
+    InvalidWrite,
+    SessionClosed,
+    UnknownSession,
+)
+from agentlane.ids import IdSource, Uuid7Source
+from agentlane.names import check_session_id
+from agentlane.storage import schema
+from agentlane.storage import sqlite_reads as reads
+from agentlane.storage.contract import Capabilities, Durability, OpenOperation, Probe, SessionInfo
+from agentlane.storage.sqlite_connect import check_place, make_database, translated
+from agentlane.storage.sqlite_file import Options, Use, attach
+from agentlane.storage.sqlite_session import SqliteSession
+from agentlane.storage.sqlite_thread import on_new_thread
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Sessions in one SQLite file. ``Store`` of the contract (S1-S24).
+
+    A store object holds nothing by itself. The file has an owner, a lock and threads while a session of it is open, or
+    a call runs; several stores of one process on the same file share them. With durability ``disk`` a commit survives
+    power loss (the log is synced before it is reported); with ``process`` it survives the death of the process, and
+    power loss may take the newest commits but never damages the file.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "disk",
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        busy_timeout_ms: int = 5000,
+        insist: bool = False,
+    ) -> None:
+        """``busy_timeout_ms``: how long a commit waits for another program that writes before it is ``StoreBusy``.
+
+        ``insist``: use the file where SQLite's log is not known to be safe (a network mount) or not possible.
+        """
+        if durability not in ("disk", "process"):
+            raise InvalidDefinition(f"durability {durability!r}: use 'disk' or 'process'")
+        if os.name != "posix":
+            raise InvalidDefinition("SqliteStore needs POSIX file locks, which this platform does not have")
+        self.path = os.path.realpath(path)
+        self._options = Options(durability, busy_timeout_ms, insist)
+        self._clock = clock or SystemClock()
+        self._ids = ids or Uuid7Source(self._clock)
+        self._sessions: list[SqliteSession] = []
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(persistent=True, cross_process=True)
+
+    async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
+        """Make an empty session, and the file if there is none; durable on return.
+
+        ``InvalidName``, ``InvalidMessage`` for metadata that is not JSON, ``InvalidWrite`` for an id that exists,
+        ``StoreOwned``, ``StoreBusy``. A call that is cancelled may have made the session.
+        """
+        self._check_open()
+        session_id = self._ids.new() if session_id is None else check_session_id(session_id)
+        info = SessionInfo(
+            id=session_id,
+            created_at=self._clock.now_ms(),
+            metadata=clean_json({} if metadata is None else metadata, "metadata"),
+        )
+        if not self._exists():
+            if not self._options.insist:
+                check_place(self.path)
+            durability, insist = self._options.durability, self._options.insist
+            await on_new_thread(lambda: make_database(self.path, durability=durability, insist=insist))
+        row = (info.id, info.created_at, msgspec.json.encode(info.metadata).decode())
+
+        def insert(database: sqlite3.Connection) -> None:
+            try:
+                database.execute(schema.INSERT_SESSION, row)
+            except sqlite3.IntegrityError as error:
+                raise InvalidWrite(f"session {info.id} exists already in {self.path}", session_id=info.id) from error
+
+        await self._write(None, insert)
+        return info
+
+    async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SqliteSession:
+        """Open a session that exists; nothing is written. ``UnknownSession``, ``SessionOwned``, ``StoreOwned``.
+
+        ``CorruptSession`` for a damaged or empty file, ``UnsupportedFormat`` for one that is not ours or is newer,
+        ``OSError`` for one that may not be read.
+        """
+        self._check_open()
+        if not self._exists():
+            raise self._unknown(session_id)
+        use = await attach(self.path, self._options, write=not read_only, session_id=None if read_only else session_id)
+        try:
+            loaded = await self._load(use, session_id, read_only=read_only)
+            session = SqliteSession(use, loaded, clock=self._clock, read_only=read_only, probe=probe)
+        except GeneratorExit:
+            use.let_go()
+            raise
+        except BaseException:
+            await use.release()
+            raise
+        if not read_only:
+            use.file.sources[session_id] = session
+        self._sessions = [*(each for each in self._sessions if not each.closed), session]
+        return session
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session that nobody has open, in one transaction; durable on return."""
+        self._check_open()
+        if not self._exists():
+            raise self._unknown(session_id)
+
+        def delete(database: sqlite3.Connection) -> None:
+            rows = database.execute(schema.SELECT_SESSION_KEY, (session_id,)).fetchall()
+            if not rows:
+                raise self._unknown(session_id)
+            for statement in schema.DELETE_SESSION:
+                database.execute(statement, rows[0])
+
+        await self._write(session_id, delete)
+
+    async def open_operations(self) -> list[OpenOperation]:
+        """Every operation that is not settled, in any session, oldest first; no session is opened for it (S20)."""
+        return await self._query(reads.open_operations, [])
+
+    async def close(self) -> None:
+        """Close every session that was opened through this store, then the store; twice does nothing."""
+        self._closed = True
+        sessions, self._sessions = self._sessions, []
+        cancelled: asyncio.CancelledError | None = None
+        for session in sessions:
+            try:
+                await session.close()  # to the end, and only then says that we were cancelled
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    async def _query(self, function: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        self._check_open()
+        if not self._exists():
+            return nothing
+        async with await attach(self.path, self._options, write=False) as use:
+            return await use.file.read(function)
+
+    async def _write(self, session_id: str | None, function: Callable[[sqlite3.Connection], None]) -> None:
+        """Run ``function`` as one transaction of the file's owner."""
+
+        def transact(database: sqlite3.Connection) -> None:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                function(database)
+                database.execute("COMMIT")
+            finally:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+
+        async with await attach(self.path, self._options, write=True, session_id=session_id) as use:
+            with translated(self.path):
+                await use.writer.thread.call(transact)
+
+    async def _load(self, use: Use, session_id: str, *, read_only: bool) -> reads.Loaded:
+        def load(database: sqlite3.Connection) -> reads.Loaded:
+            loaded = reads.load_session(database, session_id)
+            if loaded is None:
+                raise self._unknown(session_id)
+            return loaded
+
+        if read_only:
+            return await use.file.read(load)
+        with translated(self.path):
+            return await use.writer.thread.call(load)
+
+    def _exists(self) -> bool:
+        return os.path.lexists(self.path)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"the store on {self.path} is closed; make another one")
+
+    def _unknown(self, session_id: str) -> UnknownSession:
+        return UnknownSession(f"session {session_id!r} is not in {self.path}; create makes one", session_id=session_id)
+
+    # Last, for inside the class it hides the built-in.
+
+    async def list(self) -> list[SessionInfo]:
+        """All sessions, oldest first; none if there is no file yet."""
+        return await self._query(reads.list_sessions, [])

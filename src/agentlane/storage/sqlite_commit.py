@@ -1,0 +1,246 @@
+"""One commit on its way to the SQLite file: its writes as rows, and what they do to the tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentlane.data.usage import Stats, UsageRow, UsageTotals
+from agentlane.data.writes import (
+    Address,
+    AppendElement,
+    DeleteList,
+    DeleteValue,
+    InsertEntry,
+    InsertUsage,
+    SetValue,
+    Write,
+)
+from agentlane.errors import InvalidWrite, OwnershipLost
+from agentlane.storage import schema
+from agentlane.storage.contract import Commit, Pending
+
+ENDS_MAX = 256
+"""How many ends of segments a session keeps in memory; other places are looked up in the file."""
+_MASK = (1 << schema.POSITION_BITS) - 1
+
+
+class Written:
+    """What the file holds of one session, as the writer's thread knows it. Nothing here grows with the session."""
+
+    __slots__ = ("ends", "epoch", "seq", "stats")
+
+    def __init__(self, ends: dict[str, int], epoch: int, seq: int, stats: Stats) -> None:
+        self.ends = ends
+        """Ids of entries that are the last of their segments, with their places; the most recently used ones."""
+        self.epoch = epoch
+        self.seq = seq
+        self.stats = stats
+
+    def copy(self) -> Written:
+        return Written(self.ends.copy(), self.epoch, self.seq, self.stats)
+
+
+class CommitRows:
+    """The writes of one commit as rows of tables, made before anything is asked of the file.
+
+    Values and lists are reduced to what the commit leaves behind, so that the order among its statements is free.
+    """
+
+    __slots__ = (
+        "at",
+        "commit",
+        "deleted_lists",
+        "deleted_values",
+        "elements",
+        "entries",
+        "error",
+        "first_seq",
+        "last_seq",
+        "name",
+        "pages",
+        "pending",
+        "publish",
+        "set_values",
+        "usage",
+        "usage_rows",
+    )
+
+    def __init__(
+        self,
+        key: int,
+        writes: Sequence[Write],
+        *,
+        first_seq: int,
+        at: int,
+        publish: Callable[[Commit], None] | None,
+        name: str,
+    ) -> None:
+        """``InvalidWrite`` for what can be known without the file: nothing to write, an id twice, a parent too late."""
+        if not writes:
+            raise InvalidWrite("a commit without writes: there is nothing to commit")
+        self.at = at
+        self.first_seq = first_seq
+        self.last_seq = first_seq + len(writes) - 1
+        self.publish = publish
+        self.name = name
+        self.pending = Pending()
+        self.commit: Commit | None = None
+        self.error: BaseException | None = None
+        self.entries: list[tuple[int, str, str | None, str, str]] = []
+        self.usage_rows: list[UsageRow] = []
+        self.usage: list[tuple[Any, ...]] = []
+        self.elements: list[tuple[int, str, str, int, str]] = []
+        self.deleted_lists: list[tuple[int, str, str]] = []
+        self.set_values: list[tuple[int, str, str, int, str]] = []
+        self.deleted_values: list[tuple[int, str, str]] = []
+        try:
+            self._sort(key, writes)
+        except UnicodeDecodeError as error:
+            raise InvalidWrite(f"a payload is not UTF-8, so it is not JSON: {error}") from error
+        if len(self.entries) + len(self.usage) > 1:
+            self._check_ids()
+
+    def _sort(self, key: int, writes: Sequence[Write]) -> None:
+        values: dict[Address, tuple[int, str] | None] = {}
+        size_bytes = 0
+        for seq, write in enumerate(writes, self.first_seq):
+            if type(write) is SetValue:
+                address, payload = write
+                values[address] = (seq, payload.decode())
+                size_bytes += len(payload)
+            elif type(write) is InsertEntry:
+                entry_id, parent_id, entry_kind, payload = write
+                self.entries.append((seq, entry_id, parent_id, entry_kind, payload.decode()))
+                size_bytes += len(payload)
+            elif type(write) is DeleteValue:
+                values[write.address] = None
+            elif type(write) is InsertUsage:
+                self.usage_rows.append(write.row)
+                self.usage.append(_usage_row(key, seq, self.at, write.row))
+            elif type(write) is AppendElement:
+                (namespace, list_key), payload = write
+                self.elements.append((key, namespace, list_key, seq, payload.decode()))
+                size_bytes += len(payload)
+            elif type(write) is DeleteList:
+                namespace, list_key = write.address
+                self.elements = [each for each in self.elements if each[1:3] != (namespace, list_key)]
+                self.deleted_lists.append((key, namespace, list_key))
+            else:
+                raise InvalidWrite(f"write {seq - self.first_seq}: {write!r} is not one of the six writes")
+        for (namespace, value_key), value in values.items():
+            if value is None:
+                self.deleted_values.append((key, namespace, value_key))
+            else:
+                self.set_values.append((key, namespace, value_key, *value))
+        # A rough count of the pages that change, for when to checkpoint: a leaf each in a table and its indexes.
+        self.pages = 2 * len(writes) + size_bytes // schema.PAGE_BYTES
+
+    def _check_ids(self) -> None:
+        later = {entry[1] for entry in self.entries}
+        used = {row.id for row in self.usage_rows}
+        if len(later) + len(used) < len(self.entries) + len(self.usage) or later & used:
+            raise InvalidWrite("one commit uses an id twice; entries and usage rows share one id space")
+        for _, entry_id, parent_id, _, _ in self.entries:
+            if parent_id in later:
+                raise InvalidWrite(f"entry {entry_id}: its parent {parent_id} comes later in the commit, or is itself")
+            later.discard(entry_id)
+        # From here `later` was emptied in order: an entry's parent is before it, or is for the file to know.
+
+    def apply(self, database: sqlite3.Connection, key: int, written: Written) -> None:
+        """Run the commit's statements inside the open transaction, and move ``written`` on.
+
+        ``InvalidWrite`` where the file knows better; the caller then undoes both.
+        """
+        execute, executemany = database.execute, database.executemany
+        for seq, entry_id, parent_id, kind, payload in self.entries:
+            place = _next_place(database, key, written.ends, entry_id, parent_id)
+            row = (place, key, seq, entry_id, parent_id, self.at, kind, payload)
+            if execute(schema.INSERT_ENTRY, row).rowcount != 1:
+                raise InvalidWrite(f"entry {entry_id}: the id is used by a usage row", id=entry_id)
+        if self.deleted_lists:
+            executemany(schema.DELETE_LIST, self.deleted_lists)
+        if self.elements:
+            executemany(schema.INSERT_ELEMENT, self.elements)
+        if self.deleted_values:
+            executemany(schema.DELETE_VALUE, self.deleted_values)
+        if self.set_values:
+            executemany(schema.SET_VALUE, self.set_values)
+        for usage in self.usage:
+            if execute(schema.INSERT_USAGE, usage).rowcount != 1:
+                raise InvalidWrite(f"usage row {usage[3]}: the id is used by an entry", id=usage[3])
+        if self.entries or self.usage_rows:
+            totals: UsageTotals = written.stats.usage
+            for each in self.usage_rows:
+                totals = totals.plus(each)
+            written.stats = Stats(entries=written.stats.entries + len(self.entries), usage=totals)
+        written.seq = self.last_seq
+        self.commit = Commit(self.first_seq, self.at, written.stats)
+
+
+def seal(database: sqlite3.Connection, key: int, session_id: str, epoch: int, written: Written) -> None:
+    """Write the session's high-water mark under ``epoch``; ``OwnershipLost`` if another owner has written (S22)."""
+    sealed = database.execute(schema.UPDATE_SESSION, (epoch, written.seq, key, written.epoch))
+    if sealed.rowcount != 1:
+        raise OwnershipLost(
+            f"session {session_id}: another owner has written since this one opened it (its epoch is no longer "
+            f"{written.epoch}), or it was deleted; open it again",
+            session_id=session_id,
+        )
+    written.epoch = epoch
+
+
+def _next_place(
+    database: sqlite3.Connection, key: int, ends: dict[str, int], entry_id: str, parent_id: str | None
+) -> int:
+    """Where a child of ``parent_id`` goes: behind a parent that ends its segment, else to a new segment."""
+    if parent_id is None:
+        place = _new_segment(database, key, base=None)
+    elif parent_id in ends:
+        place = ends.pop(parent_id) + 1
+    else:
+        base = _place_in_file(database, key, entry_id, parent_id)
+        segment = base & ~_MASK
+        last = database.execute(schema.SELECT_LAST_PLACE, (segment, segment | _MASK)).fetchall()[0][0]
+        place = base + 1 if last == base else _new_segment(database, key, base=base)
+    if len(ends) >= ENDS_MAX:
+        del ends[next(iter(ends))]
+    ends[entry_id] = place
+    return place
+
+
+def _place_in_file(database: sqlite3.Connection, key: int, entry_id: str, parent_id: str) -> int:
+    rows = database.execute(schema.SELECT_PLACE, (key, parent_id)).fetchall()
+    if not rows:
+        raise InvalidWrite(f"entry {entry_id}: its parent {parent_id} is not in the session", parent_id=parent_id)
+    place: int = rows[0][0]
+    return place
+
+
+def _new_segment(database: sqlite3.Connection, key: int, *, base: int | None) -> int:
+    segment = database.execute(schema.INSERT_SEGMENT, (key, base)).lastrowid
+    if segment is None:
+        raise sqlite3.DatabaseError("SQLite gave no number to a new segment")
+    return segment << schema.POSITION_BITS
+
+
+def _usage_row(key: int, seq: int, at: int, row: UsageRow) -> tuple[Any, ...]:
+    usage = row.usage
+    return (
+        key,
+        seq,
+        at,
+        row.id,
+        row.kind,
+        row.entry_id,
+        row.operation_id,
+        row.model,
+        row.note,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+        usage.cost_nanos,
+    )

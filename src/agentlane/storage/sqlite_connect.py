@@ -1,0 +1,276 @@
+"""From a path to a connection: what kind of file it is, whether its place will do, and how connections are set up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import sqlite3
+import stat
+from pathlib import Path
+from urllib.parse import quote
+
+from agentlane.errors import CorruptSession, OwnershipLost, SessionClosed, StoreBusy, UnsupportedFormat
+from agentlane.storage import schema
+from agentlane.storage.contract import Durability
+from agentlane.storage.lock import make_private_folder
+from agentlane.storage.sqlite_writer import LOG_PAGES_MAX
+
+SQLITE_OLDEST = (3, 37, 0)  # the first with STRICT tables
+LOG_BYTES_MAX = 4 << 20
+"""What is left of the log file after it was copied into the database."""
+STATEMENTS_MAX = 64
+"""How many prepared statements a connection keeps: more than there are texts in the schema."""
+SYNCHRONOUS = {"disk": "FULL", "process": "NORMAL"}
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_NO_DAMAGE = {
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+}
+_MOUNTS = "/proc/self/mountinfo"
+_NETWORK_KINDS = {
+    *("9p", "afs", "afpfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.davfs2", "fuse.glusterfs", "fuse.rclone"),
+    *("fuse.s3fs", "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb", "smb2", "smb3"),
+    *("smbfs", "vboxsf", "virtiofs"),
+}
+
+
+def check_kind(path: str) -> None:
+    """Raise what is wrong with the file at ``path`` as far as its first bytes tell; not a byte is changed.
+
+    Opens and closes the file: never while this process has a connection to it, for that would drop SQLite's locks.
+    ``OSError`` if it cannot be read.
+    """
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
+        raise UnsupportedFormat(f"{path} is a folder, not a SQLite file; name a file in it", path=path)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsupportedFormat(f"{path} is not a regular file, so it cannot be a SQLite file", path=path)
+    with open(path, "rb", buffering=0) as file:
+        header = file.read(_HEADER_BYTES)
+    if not header:
+        raise CorruptSession(
+            f"{path} is empty: no sessions were ever in it, or it was cut; remove it or restore it", path=path
+        )
+    if not header.startswith(_MAGIC):
+        raise UnsupportedFormat(f"{path} is not a SQLite file: it begins with {header[:16]!r}", path=path)
+    if len(header) < _HEADER_BYTES:
+        raise CorruptSession(f"{path} was cut after {len(header)} bytes, within its header; restore it", path=path)
+    check_format(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))
+
+
+def check_format(path: str, application_id: int, version: int) -> None:
+    """``UnsupportedFormat`` unless these marks of the file are ones that this version knows."""
+    if application_id != schema.APPLICATION_ID:
+        raise UnsupportedFormat(
+            f"{path} is a SQLite file of another application (application_id {application_id:#x}); choose another path",
+            path=path,
+        )
+    if version > schema.FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{path} has format {version}; this version of agentlane knows up to {schema.FORMAT_VERSION}: update it",
+            path=path,
+        )
+    if version < 1:
+        raise CorruptSession(f"{path} has format {version}, which there never was", path=path)
+
+
+def check_place(path: str) -> None:
+    """``UnsupportedFormat`` if the folder of ``path`` is on a network mount, where SQLite's log is not safe."""
+    if sqlite3.sqlite_version_info < SQLITE_OLDEST:
+        raise UnsupportedFormat(
+            f"SQLite {sqlite3.sqlite_version} is too old: {'.'.join(map(str, SQLITE_OLDEST))} or newer is needed"
+        )
+    kind = mount_kind(os.path.dirname(path))
+    if kind in _NETWORK_KINDS:
+        raise UnsupportedFormat(
+            f"{path} is on a network mount ({kind}), where a SQLite log can lose commits; use a local disk, a "
+            "JSONL store, or insist=True if only this machine ever uses it",
+            path=path,
+            mount=kind,
+        )
+
+
+def mount_kind(folder: str, mounts: str = _MOUNTS) -> str | None:
+    """The type of the file system that ``folder`` is on; None where that is not known."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                left, _, right = line.partition(" - ")
+                if left.split(" ", 3)[2] == wanted:
+                    return right.split(" ", 1)[0]
+    except (OSError, IndexError):
+        pass
+    return None
+
+
+def make_database(path: str, *, durability: Durability, insist: bool) -> None:
+    """Make an empty database at ``path`` (0600, folders 0700), or leave what another made there meanwhile.
+
+    It is built under another name and then linked: a file at ``path`` is whole from its first moment.
+    """
+    folder = os.path.dirname(path)
+    new_folders = [folder]
+    while not os.path.exists(new_folders[-1]):
+        new_folders.append(os.path.dirname(new_folders[-1]))
+    make_private_folder(Path(folder))
+    temporary = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(8)}.new")
+    os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        database = sqlite3.connect(temporary, isolation_level=None)
+        try:
+            database.execute(f"PRAGMA synchronous = {'FULL' if durability == 'disk' else 'OFF'}")
+            database.execute(f"PRAGMA page_size = {schema.PAGE_BYTES}")
+            database.execute("BEGIN IMMEDIATE")
+            for statement in schema.CREATE:
+                database.execute(statement)
+            database.execute("COMMIT")
+            _use_log(database, path, insist=insist)
+        finally:
+            database.close()
+        _link(temporary, path)
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            if os.path.lexists(temporary + suffix):
+                os.unlink(temporary + suffix)
+    if durability == "disk":
+        for each in new_folders:
+            _sync_folder(each)
+
+
+def connect_writer(
+    path: str, inode: tuple[int, int], *, durability: Durability, busy_timeout_ms: int, insist: bool
+) -> sqlite3.Connection:
+    """The connection that writes; on the thread that will use it. Writes nothing to the database."""
+    database = sqlite3.connect(
+        _uri(path, "mode=rw"),
+        uri=True,
+        timeout=busy_timeout_ms / 1000,
+        isolation_level=None,
+        cached_statements=STATEMENTS_MAX,
+    )
+    try:
+        with translated(path):
+            _check_opened(database, path, inode)
+            _use_log(database, path, insist=insist)
+            database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES_MAX}").fetchall()
+            database.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}").fetchall()
+            database.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def connect_reader(path: str, inode: tuple[int, int], *, busy_timeout_ms: int) -> sqlite3.Connection:
+    """A connection that only reads; on the thread that will use it."""
+    try:
+        return _connect_reader(path, inode, "mode=ro", busy_timeout_ms)
+    except OSError as error:
+        # In a folder that cannot be written SQLite cannot make its index of the log; without a log it needs none.
+        unwritable = not os.access(os.path.dirname(path), os.W_OK)
+        if isinstance(error.__cause__, sqlite3.OperationalError) and unwritable and not _has_log(path):
+            return _connect_reader(path, inode, "mode=ro&immutable=1", busy_timeout_ms)
+        raise
+
+
+class translated:
+    """Turns SQLite's errors about a file into ours; for opening and reading, never for commits."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, sqlite3.Error):
+            return
+        path, code = self._path, getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusy(
+                f"{path}: another program has locked the database for too long; try again when it is done", path=path
+            ) from error
+        if code == sqlite3.SQLITE_INTERRUPT:
+            raise SessionClosed(f"{path} was closed while it was read", path=path) from error
+        if code in _NO_DAMAGE:
+            raise OSError(_NO_DAMAGE[code], f"SQLite: {error}", path) from error
+        raise CorruptSession(f"{path}: SQLite cannot read the file: {error}", path=path) from error
+
+
+def _connect_reader(path: str, inode: tuple[int, int], mode: str, busy_timeout_ms: int) -> sqlite3.Connection:
+    with translated(path):
+        database = sqlite3.connect(
+            _uri(path, mode),
+            uri=True,
+            timeout=busy_timeout_ms / 1000,
+            isolation_level=None,
+            cached_statements=STATEMENTS_MAX,
+        )
+    try:
+        with translated(path):
+            _check_opened(database, path, inode)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _check_opened(database: sqlite3.Connection, path: str, inode: tuple[int, int]) -> None:
+    application_id = database.execute("PRAGMA application_id").fetchall()[0][0]
+    check_format(path, application_id, database.execute("PRAGMA user_version").fetchall()[0][0])
+    database.execute(schema.SELECT_SESSIONS).fetchmany(0)
+    status = os.stat(path)
+    if (status.st_dev, status.st_ino) != inode:
+        raise OwnershipLost(f"{path}: the file was replaced while it was being opened; open it again", path=path)
+
+
+def _use_log(database: sqlite3.Connection, path: str, *, insist: bool) -> None:
+    mode = database.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+    if mode != "wal" and not insist:
+        raise UnsupportedFormat(
+            f"{path}: the file system cannot hold SQLite's write-ahead log (it answers {mode!r}); use a local disk, a "
+            "JSONL store, or insist=True to go on with slower commits that readers and writers wait for",
+            path=path,
+            mode=mode,
+        )
+
+
+def _has_log(path: str) -> bool:
+    try:
+        return os.stat(path + "-wal").st_size > 0
+    except OSError:
+        return False
+
+
+def _uri(path: str, mode: str) -> str:
+    return f"file:{quote(path)}?{mode}"
+
+
+def _link(temporary: str, path: str) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # A file system without hard links.
+        if not os.path.lexists(path):
+            os.rename(temporary, path)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

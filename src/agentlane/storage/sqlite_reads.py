@@ -1,0 +1,327 @@
+"""What can be asked of the SQLite file: plain functions of a connection that leave no statement open (S18)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
+from agentlane.data.writes import Address
+from agentlane.errors import CorruptSession, UnknownEntry, UnsupportedFormat
+from agentlane.storage import schema
+from agentlane.storage.contract import Element, EntryRow, LedgerRow, OpenOperation, SessionInfo
+
+ROWS_MAX = 1024
+"""How many rows of a path one statement fetches."""
+POSITION_MASK = (1 << schema.POSITION_BITS) - 1
+EVERYTHING = -1
+"""SQLite's limit for no limit."""
+_BEYOND = 2**63 - 1
+
+
+class _OpenMeta(msgspec.Struct):
+    """What ``op.meta`` must hold for S20; what else it holds is not looked at."""
+
+    lane: str
+    started_at: int
+
+
+_meta_decoder = msgspec.json.Decoder(_OpenMeta)
+_metadata_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class Loaded(NamedTuple):
+    """A session as it is found when it is opened."""
+
+    key: int
+    info: SessionInfo
+    epoch: int
+    seq: int
+    stats: Stats
+
+
+def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None:
+    """The session, None if there is none. Sums and the highest ``seq`` are taken from the rows, which cannot drift."""
+    rows = database.execute(schema.SELECT_SESSION, (session_id,)).fetchall()
+    if not rows:
+        return None
+    key, created_at, metadata, epoch, seq = rows[0]
+    info = _info(session_id, created_at, metadata)
+    (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key,)).fetchall()[0]
+    entries, *totals = database.execute(schema.SELECT_STATS, (key,)).fetchall()[0]
+    return Loaded(key, info, epoch, max(seq, highest), Stats(entries=entries, usage=_totals(totals)))
+
+
+def list_sessions(database: sqlite3.Connection) -> list[SessionInfo]:
+    return [_info(*row) for row in database.execute(schema.SELECT_SESSIONS).fetchall()]
+
+
+def open_operations(database: sqlite3.Connection) -> list[OpenOperation]:
+    """The values of ``op.meta`` in every session, oldest first (S20)."""
+    found = []
+    for session_id, operation_id, payload in database.execute(schema.SELECT_OPEN_OPERATIONS).fetchall():
+        try:
+            meta = _meta_decoder.decode(payload)
+        except msgspec.MsgspecError as error:
+            raise CorruptSession(
+                f"session {session_id}: op.meta of operation {operation_id} cannot be read: {error}",
+                session_id=session_id,
+                operation_id=operation_id,
+            ) from error
+        found.append(OpenOperation(session_id, operation_id, meta.lane, meta.started_at))
+    return sorted(found, key=lambda each: (each.started_at, each.session_id, each.operation_id))
+
+
+def entries(database: sqlite3.Connection, key: int, ids: Sequence[str]) -> list[EntryRow | None]:
+    found: list[EntryRow | None] = []
+    for each in ids:
+        rows = database.execute(schema.SELECT_ENTRY, (key, each)).fetchall()
+        found.append(EntryRow(*rows[0]) if rows else None)
+    return found
+
+
+def scan(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[EntryRow]:
+    rows = database.execute(schema.SCAN_ENTRIES, (key, after_seq, _limit(limit))).fetchall()
+    return [EntryRow(*row) for row in rows]
+
+
+def usage(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[LedgerRow]:
+    rows = database.execute(schema.SCAN_USAGE, (key, after_seq, _limit(limit))).fetchall()
+    return [LedgerRow(row[0], row[1], _usage_row(row)) for row in rows]
+
+
+def value(database: sqlite3.Connection, key: int, address: Address) -> bytes | None:
+    rows = database.execute(schema.SELECT_VALUE, (key, *address)).fetchall()
+    payload: bytes | None = rows[0][0] if rows else None
+    return payload
+
+
+def values(database: sqlite3.Connection, key: int, namespace: str, prefix: str) -> dict[str, bytes]:
+    end = _end_of(prefix)
+    if end is None:
+        return dict(database.execute(schema.SELECT_VALUES, (key, namespace, prefix)).fetchall())
+    return dict(database.execute(schema.SELECT_VALUES_BETWEEN, (key, namespace, prefix, end)).fetchall())
+
+
+def elements(
+    database: sqlite3.Connection, key: int, address: Address, after: int | None, limit: int | None, reverse: bool
+) -> list[Element]:
+    if reverse:
+        bound = _BEYOND if after is None else after
+        rows = database.execute(schema.SELECT_ELEMENTS_REVERSE, (key, *address, bound, _limit(limit))).fetchall()
+    else:
+        bound = 0 if after is None else after
+        rows = database.execute(schema.SELECT_ELEMENTS, (key, *address, bound, _limit(limit))).fetchall()
+    return [Element(*row) for row in rows]
+
+
+def lists(database: sqlite3.Connection, key: int, namespace: str, prefix: str) -> list[str]:
+    end = _end_of(prefix)
+    if end is None:
+        rows = database.execute(schema.SELECT_LISTS, (key, namespace, prefix)).fetchall()
+    else:
+        rows = database.execute(schema.SELECT_LISTS_BETWEEN, (key, namespace, prefix, end)).fetchall()
+    return [each for (each,) in rows]
+
+
+def path(
+    database: sqlite3.Connection,
+    key: int,
+    start: str,
+    *,
+    newest_first: bool,
+    limit: int | None,
+    after: str | None,
+    kinds: Collection[str] | None,
+    stop_at: str | None,
+    stop_kind: str | None,
+    payloads: bool,
+) -> list[EntryRow]:
+    """The walk of S16: a chain of segments, each one range of places, cut where the walk stops and where it goes on."""
+    start_place = _place(database, key, start)
+    after_place = None if after is None else _place(database, key, after)
+    stop_place = None if stop_at is None else _find_place(database, key, stop_at)
+    ranges = _ranges(database, key, start_place, stop_place, stop_kind)
+    if not newest_first:
+        ranges = reversed(list(ranges))
+    if after_place is not None:
+        ranges = _go_on(ranges, after_place, newest_first)
+    walk = _Walk(database, key, newest_first, kinds, payloads)
+    found: list[EntryRow] = []
+    for low, high in ranges:
+        if limit is not None and len(found) >= limit:
+            break
+        walk.collect(found, low, high, limit)
+    return found
+
+
+class _Walk:
+    """Fetches ranges one after the other and checks that each row is the parent, or child, of the one before."""
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        key: int,
+        newest_first: bool,
+        kinds: Collection[str] | None,
+        payloads: bool,
+    ) -> None:
+        self._database = database
+        self._key = key
+        self._newest_first = newest_first
+        self._kinds = None if kinds is None else frozenset(kinds)
+        self._wanted = None if kinds is None else "|" + "|".join(kinds) + "|"
+        self._payloads = payloads
+        self._before: tuple[str, str | None] | None = None  # id and parent of the row before
+
+    def collect(self, found: list[EntryRow], low: int, high: int, limit: int | None) -> None:
+        """Append the wanted rows of places ``low`` to ``high`` until ``found`` has ``limit`` rows."""
+        statement = schema.WALK_NEWEST_FIRST if self._newest_first else schema.WALK_OLDEST_FIRST
+        while low <= high and (limit is None or len(found) < limit):
+            count = min(high - low + 1, ROWS_MAX)
+            if limit is not None and self._kinds is None:
+                count = min(count, limit - len(found))
+            rows = self._database.execute(statement, (low, high, self._payloads, self._wanted, count)).fetchall()
+            expected = high if self._newest_first else low
+            last = expected - count + 1 if self._newest_first else expected + count - 1
+            if len(rows) != count or rows[0][0] != expected or rows[-1][0] != last:
+                raise CorruptSession(f"{_name(low)} to {_name(high)}: an entry of the path is missing")
+            for row in rows:
+                self._check(row)
+                if self._kinds is None or row[6] in self._kinds:
+                    found.append(EntryRow(*row[2:]))
+                    if limit is not None and len(found) >= limit:
+                        break
+            if self._newest_first:
+                high -= count
+            else:
+                low += count
+
+    def _check(self, row: tuple[Any, ...]) -> None:
+        place, session, entry_id, parent_id = row[:4]
+        if self._before is not None:
+            child_parent, parent = (self._before[1], entry_id) if self._newest_first else (parent_id, self._before[0])
+            if child_parent != parent:
+                raise CorruptSession(
+                    f"{_name(place)}: entry {entry_id} is not linked to its neighbour on the path by its parent",
+                    entry_id=entry_id,
+                )
+        if session != self._key:
+            raise CorruptSession(f"{_name(place)}: entry {entry_id} belongs to another session", entry_id=entry_id)
+        self._before = (entry_id, parent_id)
+
+
+def _ranges(
+    database: sqlite3.Connection, key: int, start: int, stop: int | None, stop_kind: str | None
+) -> Iterator[tuple[int, int]]:
+    """The path from ``start`` to the root as ranges of places, ended at ``stop`` and at the first of ``stop_kind``."""
+    place: int | None = start
+    while place is not None:
+        segment = place >> schema.POSITION_BITS
+        low = segment << schema.POSITION_BITS
+        ended = False
+        if stop is not None and low <= stop <= place:
+            low, ended = stop, True
+        if stop_kind is not None:
+            query = schema.SELECT_TALK_PLACE if stop_kind in schema.TALK_KINDS else schema.SELECT_LANDMARK_PLACE
+            rows = database.execute(query, (low, place, stop_kind)).fetchall()
+            if rows:
+                low, ended = rows[0][0], True
+        yield low, place
+        if ended:
+            return
+        bases = database.execute(schema.SELECT_BASE, (segment, key)).fetchall()
+        if not bases:
+            raise CorruptSession(f"segment {segment}, which a path leads through, is missing")
+        place = bases[0][0]
+        # A segment is younger than what it grows from, so a walk that always goes to an older one ends.
+        if place is not None and place >> schema.POSITION_BITS >= segment:
+            raise CorruptSession(f"segment {segment} grows from {_name(place)}, which is not older: a cycle")
+
+
+def _go_on(ranges: Iterator[tuple[int, int]], after: int, newest_first: bool) -> Iterator[tuple[int, int]]:
+    """What is left of ``ranges`` beyond the place ``after``; nothing if ``after`` is not in them."""
+    passed = False
+    for low, high in ranges:
+        if passed:
+            yield low, high
+        elif low <= after <= high:
+            passed = True
+            if newest_first and low < after:
+                yield low, after - 1
+            elif not newest_first and after < high:
+                yield after + 1, high
+
+
+def _place(database: sqlite3.Connection, key: int, entry_id: str) -> int:
+    place = _find_place(database, key, entry_id)
+    if place is None:
+        raise UnknownEntry(f"entry {entry_id!r} is not in this session", entry_id=entry_id)
+    return place
+
+
+def _find_place(database: sqlite3.Connection, key: int, entry_id: str) -> int | None:
+    rows = database.execute(schema.SELECT_PLACE, (key, entry_id)).fetchall()
+    return rows[0][0] if rows else None
+
+
+def _name(place: int) -> str:
+    return f"segment {place >> schema.POSITION_BITS}, position {place & POSITION_MASK}"
+
+
+def _info(session_id: str, created_at: int, metadata: bytes) -> SessionInfo:
+    try:
+        return SessionInfo(id=session_id, created_at=created_at, metadata=_metadata_decoder.decode(metadata))
+    except msgspec.MsgspecError as error:
+        raise CorruptSession(f"session {session_id}: its metadata cannot be read: {error}") from error
+
+
+def _usage_row(row: tuple[Any, ...]) -> UsageRow:
+    if row[3] not in ("attempt", "adjustment"):
+        raise UnsupportedFormat(f"usage row {row[2]} is of kind {row[3]!r}, which this version does not know")
+    counts = Usage(
+        input_tokens=row[8],
+        output_tokens=row[9],
+        cache_read_tokens=row[10],
+        cache_write_tokens=row[11],
+        reasoning_tokens=row[12],
+        cost_nanos=row[13],
+    )
+    return UsageRow(
+        id=row[2], kind=row[3], usage=counts, entry_id=row[4], operation_id=row[5], model=row[6], note=row[7]
+    )
+
+
+def _totals(sums: Sequence[int]) -> UsageTotals:
+    return UsageTotals(
+        rows=sums[0],
+        unknown_rows=sums[1],
+        input_tokens=sums[2],
+        output_tokens=sums[3],
+        cache_read_tokens=sums[4],
+        cache_write_tokens=sums[5],
+        reasoning_tokens=sums[6],
+        cost_nanos=sums[7],
+    )
+
+
+def _limit(limit: int | None) -> int:
+    return EVERYTHING if limit is None else max(limit, 0)
+
+
+def _end_of(prefix: str) -> str | None:
+    """The least text that is greater than all that begin with ``prefix``; None if there is none.
+
+    SQLite compares the bytes of UTF-8, which is the order of code points.
+    """
+    while prefix:
+        last = ord(prefix[-1]) + 1
+        if last == 0xD800:  # surrogates are not text
+            last = 0xE000
+        if last <= 0x10FFFF:
+            return prefix[:-1] + chr(last)
+        prefix = prefix[:-1]
+    return None

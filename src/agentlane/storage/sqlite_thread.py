@@ -1,0 +1,195 @@
+"""A connection on a thread that never holds up exit: the one place that relies on how aiosqlite makes its threads.
+
+aiosqlite's own ways to use a connection hand a future of the caller's loop to the thread, which dies noisily when that
+loop has ended, and keep the interpreter from exiting when ``close`` was forgotten. So its connection is used for what
+it is good at, a thread with a queue, and four of its private names are relied on; a test holds them to the version
+that is pinned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import aiosqlite
+from aiosqlite.core import _STOP_RUNNING_SENTINEL, Connection
+from anyio import CancelScope
+
+from agentlane.errors import SessionClosed
+
+T = TypeVar("T")
+
+
+class DatabaseThread:
+    """A daemon thread that runs functions one by one, in the order they were posted, until it is told to stop."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        """Start the thread. ``connect`` runs on it before anything else; how that ended shows at the first ``call``."""
+        connection: Connection = aiosqlite.connect(":memory:")  # never opened: only its thread and queue are used
+        self._thread: threading.Thread = connection._thread
+        self._thread.daemon = True
+        self._queue: Any = connection._tx
+        self._lock = threading.Lock()  # nothing is put behind the end
+        self._stopping = False
+        self.database: sqlite3.Connection | None = None
+        self.error: BaseException | None = None
+        """Why there is no connection."""
+        self._thread.start()
+        self.post(lambda: self._open(connect))
+
+    @property
+    def current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def post(self, function: Callable[[], None]) -> bool:
+        """Run ``function`` after all that was posted before; it must not raise. Never waits; False: was stopped."""
+        with self._lock:
+            if not self._stopping:
+                self._queue.put_nowait((None, function))
+            return not self._stopping
+
+    async def call(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run ``function`` with the connection and return what it returns; raises why there is no connection.
+
+        Cancelling the caller does not take the call back. ``SessionClosed`` after ``stop``.
+        """
+        result = Result[T]()
+
+        def run() -> None:
+            try:
+                if self.database is None:
+                    raise self.error or SessionClosed("the database connection is closed")
+                result.succeed(function(self.database))
+            except BaseException as error:
+                result.fail(error)
+
+        if not self.post(run):
+            raise SessionClosed("the database connection is closed")
+        return await result.future
+
+    def stop(self, *, last: Callable[[], None] | None = None, then: Callable[[], None] | None = None) -> None:
+        """End the thread after all that was posted before: ``last``, the connection is closed, ``then``.
+
+        Neither may raise. A second call does nothing.
+        """
+
+        def end() -> object:
+            if last is not None:
+                last()
+            self.close_connection()
+            if then is not None:
+                then()
+            return _STOP_RUNNING_SENTINEL
+
+        with self._lock:
+            if not self._stopping:
+                self._stopping = True
+                self._queue.put_nowait((None, end))
+
+    def interrupt(self) -> None:
+        """From any thread: the statement that runs now fails."""
+        database = self.database
+        if database is not None:
+            try:
+                database.interrupt()
+            except sqlite3.Error:
+                pass  # closed meanwhile
+
+    def close_connection(self) -> None:
+        """Close the connection, undoing an open transaction. On this thread only."""
+        database, self.database = self.database, None
+        if database is not None:
+            try:
+                database.close()
+            except sqlite3.Error as error:
+                self.error = error
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait, without the event loop, until a stopped thread has ended; returns at once on the thread itself."""
+        if self._stopping and not self.current:
+            self._thread.join(timeout_s)
+
+    def _open(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        try:
+            self.database = connect()
+        except BaseException as error:
+            self.error = error
+
+
+class Result(Generic[T]):
+    """What a thread will have done, told once to the loop that made this; silent when that loop has ended."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self._loop.create_future()
+
+    def succeed(self, value: T) -> None:
+        """From any thread: done."""
+        tell(self._loop, _set_result, self.future, value)
+
+    def fail(self, error: BaseException) -> None:
+        """From any thread: not done."""
+        tell(self._loop, _set_error, self.future, error)
+
+
+async def on_new_thread(function: Callable[[], T]) -> T:
+    """Run ``function`` on a daemon thread of its own; cancelling the caller does not take it back."""
+    result = Result[T]()
+
+    def run() -> None:
+        try:
+            result.succeed(function())
+        except BaseException as error:
+            result.fail(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await result.future
+
+
+def tell(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
+    """Call ``function`` on ``loop`` soon, from any thread; False if the loop is closed: nobody is there to be told."""
+    try:
+        loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        if loop.is_closed():
+            return False
+        raise
+    return True
+
+
+async def finish(future: asyncio.Future[T]) -> T:
+    """Wait for ``future`` to the end, however often the caller is cancelled; then raise the cancellation.
+
+    A native cancellation arrives even inside anyio's shield, and an anyio scope cancels again at each turn of the loop
+    unless shielded, so both are met: the future is nobody's but ours, and the rest of the wait is shielded.
+    """
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        with CancelScope(shield=True):
+            while not future.done():
+                try:
+                    await asyncio.shield(future)
+                except asyncio.CancelledError:
+                    pass
+                except Exception:  # what it failed with is for those who were not cancelled
+                    break
+        raise
+
+
+def _set_result(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _set_error(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

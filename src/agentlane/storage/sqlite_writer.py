@@ -1,0 +1,397 @@
+"""The writer of one SQLite file: commits that arrive together share one transaction, run in one hop on its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from agentlane.errors import (
+    AgentLaneError,
+    InvalidWrite,
+    OwnershipLost,
+    PayloadTooLarge,
+    SessionFaulted,
+    StoreBusy,
+)
+from agentlane.storage.contract import Probe
+from agentlane.storage.lock import OwnerLock
+from agentlane.storage.sqlite_commit import CommitRows, Written, seal
+from agentlane.storage.sqlite_thread import DatabaseThread, tell
+
+COMMITS_MAX = 1000
+"""How many commits share one transaction at most."""
+CHECKPOINT_PAGES = 2000
+"""After about this many changed pages the log is copied into the file as soon as nothing is written for a while."""
+LOG_PAGES_MAX = 8000
+"""At this many pages SQLite copies the log into the file in the middle of work."""
+IDLE_S = 0.1
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_REFUSED = (InvalidWrite, OwnershipLost, PayloadTooLarge)
+
+
+class Source(Protocol):
+    """An open session, as its file's writer sees it. ``written`` is the thread's; the methods run on ``loop``."""
+
+    id: str
+    key: int
+    loop: asyncio.AbstractEventLoop
+    probe: Probe | None
+    written: Written
+    own_epoch: int
+    killed: bool
+    """Nothing of it is written or reported any more."""
+
+    def reported(self, rows: CommitRows) -> None:
+        """The file has ``rows.commit``, or has not, for ``rows.error``."""
+
+    def faulted(self, error: BaseException) -> None:
+        """Nothing is written any more."""
+
+    def unheard(self, error: BaseException) -> None:
+        """From the thread: a report was lost, because ``loop`` is closed."""
+
+
+Job: TypeAlias = tuple[Source, CommitRows]
+
+
+class Died(BaseException):
+    """A probe ended the process here, at a boundary on the thread; the cause is what it raised."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.source = source
+
+
+class Writer:
+    """The one connection that writes and checkpoints the file, on its thread, under the file's lock."""
+
+    def __init__(
+        self,
+        path: str,
+        inode: tuple[int, int],
+        lock: OwnerLock,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        faulted: Callable[[BaseException], None],
+        died: Callable[[BaseException, Source], None],
+    ) -> None:
+        """``faulted`` and ``died`` are called on the thread when the connection is gone."""
+        self.thread = DatabaseThread(connect)
+        self.lock = lock
+        self.transactions = 0
+        """How many transactions were committed."""
+        self._path = path
+        self._inode = inode
+        self._faulted = faulted
+        self._died = died
+        self._queue: deque[Job] = deque()
+        self._posted = False
+        self._gate = threading.Lock()  # held over COMMIT, so that `kill` knows which commits there are
+        self._killed = False
+        self._error: BaseException | None = None
+        self._pages = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def submit(self, source: Source, rows: CommitRows) -> None:
+        """Hand over one commit; it is reported to ``source``. Never waits."""
+        self._queue.append((source, rows))
+        # The thread lowers the flag before it looks: a commit is seen by it, or posts again.
+        if not self._posted:
+            self._posted = True
+            self.thread.post(self._run)
+
+    def finish(self, ended: Callable[[], None]) -> None:
+        """After all that was submitted: copy the log into the file, close, give the lock up, call ``ended``."""
+        self._cancel_timer()
+
+        def then() -> None:
+            self.lock.release()
+            ended()
+
+        self.thread.stop(last=self._checkpoint_at_end, then=then)
+
+    def kill(self) -> None:
+        """Let go at once: what is not committed when this returns never will be. On any thread."""
+        if self.thread.current:
+            self._killed = True
+            self.thread.close_connection()
+        else:
+            self._cancel_timer()
+            with self._gate:
+                self._killed = True
+        self.lock.release()
+        self.thread.stop()
+
+    def kill_one(self, source: Source) -> None:
+        """The same for the commits of one session; those of others go on."""
+        if self.thread.current:
+            source.killed = True
+        else:
+            with self._gate:
+                source.killed = True
+
+    # On the thread.
+
+    def _run(self) -> None:
+        self._posted = False
+        jobs = self._take()
+        if self._queue:
+            self._posted = True
+            self.thread.post(self._run)
+        if not jobs or self._killed:
+            return
+        if self.thread.database is None:
+            self._fail(jobs, self._error or self.thread.error or sqlite3.ProgrammingError("the connection is closed"))
+            return
+        try:
+            self._commit(self.thread.database, jobs)
+        except Died as death:
+            self.kill()
+            self._died(death.__cause__ or death, death.source)
+        except StoreBusy as busy:
+            # Those that were submitted meanwhile may build on these.
+            while late := self._take():
+                jobs += late
+            for _, rows in jobs:
+                rows.error = StoreBusy(str(busy), **busy.details)
+            self._report(jobs)
+        except Exception as error:
+            self._give_up(jobs, error)
+        else:
+            self._report(jobs)
+
+    def _give_up(self, jobs: list[Job], error: Exception) -> None:
+        """The medium failed: nothing is tried again on this connection, and the file is free for a new one."""
+        self._error = error
+        self.thread.close_connection()
+        self.lock.release()
+        if not self._killed:
+            self._fail(jobs, error)
+            self._faulted(error)
+
+    def _take(self) -> list[Job]:
+        jobs: list[Job] = []
+        while self._queue and len(jobs) < COMMITS_MAX:
+            jobs.append(self._queue.popleft())
+        return jobs
+
+    def _commit(self, database: sqlite3.Connection, jobs: list[Job]) -> None:
+        """One transaction for ``jobs``; what is refused in it has its error, the others their commit."""
+        while not self._try_commit(database, [job for job in jobs if not job[0].killed]):
+            pass
+
+    def _try_commit(self, database: sqlite3.Connection, jobs: list[Job]) -> bool:
+        """False if a session was killed meanwhile, and nothing was committed for that."""
+        if not jobs:
+            return True
+        try:
+            try:
+                written = self._together(database, jobs)
+            except Exception as error:
+                refusal = _refusal(error)
+                if refusal is None:
+                    raise
+                _roll_back(database)
+                if len(jobs) == 1:
+                    jobs[0][1].error = refusal
+                    return True
+                written = self._one_by_one(database, jobs)
+            self._check_owner()
+            for source, rows in jobs:
+                if source.probe is not None and rows.error is None:
+                    _reach(source, source.probe, f"commit.{rows.name}.inside")
+            with self._gate:
+                if self._killed:
+                    return True
+                if any(source.killed for source, _ in jobs):
+                    _roll_back(database)
+                    return False
+                database.execute("COMMIT")
+        except sqlite3.Error as error:
+            _roll_back(database)
+            if _code(error) in _BUSY:
+                raise StoreBusy(
+                    f"{self._path}: another program has held the database's write lock for too long; nothing was "
+                    "written, try again when it is done",
+                    path=self._path,
+                ) from error
+            raise
+        except Exception:
+            _roll_back(database)
+            raise
+        self.transactions += 1
+        for source, state in written.items():
+            source.written = state
+        self._pages += sum(rows.pages for _, rows in jobs)
+        return True
+
+    def _together(self, database: sqlite3.Connection, jobs: list[Job]) -> dict[Source, Written]:
+        for _, rows in jobs:
+            rows.commit = rows.error = None
+        database.execute("BEGIN IMMEDIATE")
+        return self._attempt(database, jobs, {})
+
+    def _one_by_one(self, database: sqlite3.Connection, jobs: list[Job]) -> dict[Source, Written]:
+        """The same with a savepoint for each commit, so that those that are not refused stand."""
+        done: dict[Source, Written] = {}
+        database.execute("BEGIN IMMEDIATE")
+        for source, rows in jobs:
+            rows.commit = None
+            if self._lost(source, jobs):
+                rows.error = _faulted(OwnershipLost(f"session {source.id}: ownership was lost", session_id=source.id))
+                continue
+            database.execute("SAVEPOINT one")
+            try:
+                done.update(self._attempt(database, [(source, rows)], done))
+            except Exception as error:
+                rows.error = _refusal(error)
+                if rows.error is None:
+                    raise
+                database.execute("ROLLBACK TO one")
+            database.execute("RELEASE one")
+        return done
+
+    def _attempt(
+        self, database: sqlite3.Connection, jobs: list[Job], base: dict[Source, Written]
+    ) -> dict[Source, Written]:
+        """Run the statements of ``jobs``; what the sessions then are, made from what ``base`` or they say."""
+        states: dict[Source, Written] = {}
+        for source, rows in jobs:
+            state = states.get(source)
+            if state is None:
+                state = states[source] = (base.get(source) or source.written).copy()
+            rows.apply(database, source.key, state)
+        for source, state in states.items():
+            seal(database, source.key, source.id, source.own_epoch, state)
+        return states
+
+    def _lost(self, source: Source, jobs: list[Job]) -> bool:
+        return any(each is source and isinstance(rows.error, OwnershipLost) for each, rows in jobs)
+
+    def _check_owner(self) -> None:
+        """The path must still name the file that was opened. A lock file that is gone is met by the epoch (S22)."""
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != self._inode:
+            raise OwnershipLost(
+                f"{self._path}: the database file was removed or replaced while it was open; put it back before it "
+                "is opened again",
+                path=self._path,
+            )
+
+    def _fail(self, jobs: list[Job], error: BaseException) -> None:
+        """What is left in the queue is lost with ``jobs``."""
+        while late := self._take():
+            jobs += late
+        for _, rows in jobs:
+            rows.commit = None
+            rows.error = error if isinstance(error, OwnershipLost) else _faulted(error)
+        self._report(jobs)
+
+    def _report(self, jobs: list[Job]) -> None:
+        """Post the publication to each loop, before anyone who waits is woken."""
+        if self._killed:
+            return
+        by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        for job in jobs:
+            by_loop.setdefault(job[0].loop, []).append(job)
+        for loop, its_jobs in by_loop.items():
+            if not tell(loop, self._publish, loop, its_jobs):
+                for source, _ in its_jobs:
+                    source.unheard(RuntimeError("the event loop ended before the commit was reported; open again"))
+
+    def _checkpoint_at_end(self) -> None:
+        database = self.thread.database
+        if database is None or self._killed:
+            return
+        try:
+            database.execute("PRAGMA busy_timeout = 0")  # closing does not wait for other programs that read
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error:
+            pass  # the log has everything; the next owner copies it
+
+    def _checkpoint(self) -> None:
+        database = self.thread.database
+        if database is None or self._queue:
+            return
+        try:
+            database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            self._give_up([], error)
+        else:
+            self._pages = 0
+
+    # On a loop.
+
+    def _publish(self, loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
+        for source, rows in jobs:
+            source.reported(rows)
+        if self._pages >= CHECKPOINT_PAGES and self._timer is None and not self._killed:
+            self._timer = loop.call_later(IDLE_S, self._look_idle, loop, self.transactions)
+
+    def _look_idle(self, loop: asyncio.AbstractEventLoop, transactions: int) -> None:
+        self._timer = None
+        if self._killed:
+            return
+        if transactions == self.transactions:
+            self.thread.post(self._checkpoint)
+        else:
+            self._timer = loop.call_later(IDLE_S, self._look_idle, loop, self.transactions)
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+
+def _reach(source: Source, probe: Probe, boundary: str) -> None:
+    try:
+        probe.reached(boundary)
+    except BaseException as error:
+        raise Died(source) from error
+
+
+def _roll_back(database: sqlite3.Connection) -> None:
+    if database.in_transaction:
+        try:
+            database.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass  # the first error is the one to tell; the connection is closed for it
+
+
+def _code(error: BaseException) -> int | None:
+    code: Any = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _refusal(error: Exception) -> AgentLaneError | None:
+    """What a failed statement says about its commit alone; None if it says something about the file."""
+    if isinstance(error, _REFUSED):
+        return error
+    refusal: AgentLaneError
+    if _code(error) == sqlite3.SQLITE_TOOBIG or (isinstance(error, OverflowError) and "BLOB" in str(error)):
+        refusal = PayloadTooLarge(f"a payload is larger than SQLite takes: {error}")
+    elif isinstance(error, sqlite3.IntegrityError):
+        refusal = InvalidWrite(f"the commit does not fit what is stored; an id is used already: {error}")
+    elif isinstance(
+        error, sqlite3.ProgrammingError | sqlite3.InterfaceError | OverflowError | UnicodeError | TypeError
+    ):
+        refusal = InvalidWrite(f"the commit holds a value that SQLite cannot store: {error}")
+    else:
+        return None
+    refusal.__cause__ = error
+    return refusal
+
+
+def _faulted(cause: BaseException) -> SessionFaulted:
+    error = SessionFaulted(f"the SQLite file could not be written: {cause}; open the session again to go on")
+    error.__cause__ = cause
+    return error
