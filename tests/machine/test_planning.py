@@ -1,0 +1,287 @@
+"""Claim: the verdict is the one thing that may happen next: barriers, bounds, replay rules and aborts are honoured."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from agentlane.data.operations import (
+    CallState,
+    Checkpoint,
+    EffectPending,
+    Generating,
+    OutcomeReady,
+    Placed,
+    Planned,
+    ReplayPolicy,
+    RetryWait,
+)
+from agentlane.machine.planning import (
+    AskModel,
+    CallView,
+    DropRequest,
+    Finish,
+    GiveUp,
+    Idle,
+    RecoverRequest,
+    ReplayCall,
+    SettleCalls,
+    SleepUntil,
+    StartCalls,
+    Verdict,
+    View,
+    plan,
+)
+from tests.machine.build import ANSWER, GONE, OVERLOADED, rules, tools
+
+POLICIES: tuple[ReplayPolicy, ...] = get_args(ReplayPolicy)
+RULES = rules()
+P, N, R, D = Planned(), EffectPending("never"), OutcomeReady(), Placed()
+
+
+def view(
+    *calls: CallView,
+    live: set[int] | None = None,
+    not_begun: set[int] | None = None,
+    cut: bool = False,
+) -> View:
+    return View(now=1_000, calls=calls, live=frozenset(live or ()), not_begun=frozenset(not_begun or ()), cut=cut)
+
+
+def ok(policy: ReplayPolicy = "safe") -> CallView:
+    return CallView(policy)
+
+
+def alone(policy: ReplayPolicy = "safe") -> CallView:
+    return CallView(policy, parallel=False)
+
+
+BAD = CallView("safe", problem="bad arguments")
+MISSING = CallView(None, problem="no such tool")
+
+
+def starting(verdict: Verdict) -> list[int]:
+    """The calls that a verdict starts; none when it starts nothing."""
+    return [index for index, _ in verdict.calls] if isinstance(verdict, StartCalls) else []
+
+
+# Between effects.
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "expected"),
+    [
+        (Checkpoint(next="respond", trigger="in"), View(now=1), AskModel()),
+        (Checkpoint(next="respond", trigger="in"), View(now=1, model_problem=GONE), GiveUp(GONE)),
+        (Checkpoint(next="finish", trigger="a"), View(now=1, model_problem=GONE), Finish()),
+        (Checkpoint(next="respond", trigger="in", cancel_requested_at=1), View(now=1, model_problem=GONE), Finish()),
+        (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4), SleepUntil(5)),
+        (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4, model_problem=GONE), SleepUntil(5)),
+        (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=5), AskModel()),
+        (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=6, model_problem=GONE), GiveUp(GONE)),
+        (RetryWait(attempt=1, not_before=5, error=OVERLOADED, cancel_requested_at=1), View(now=1), Finish()),
+        (Generating(response_id=ANSWER, attempt=1), View(now=1, request_live=True), Idle()),
+        (Generating(response_id=ANSWER, attempt=1), View(now=1), RecoverRequest()),
+        (Generating(response_id=ANSWER, attempt=1), View(now=1, request_not_begun=True), RecoverRequest()),
+        (
+            Generating(response_id=ANSWER, attempt=1, cancel_requested_at=1),
+            View(now=1, request_not_begun=True),
+            DropRequest(),
+        ),
+        (Generating(response_id=ANSWER, attempt=1, cancel_requested_at=1), View(now=1), RecoverRequest()),
+        (Generating(response_id=ANSWER, attempt=1, cancel_requested_at=1), View(now=1, request_live=True), Idle()),
+    ],
+)
+def test_between_effects_there_is_one_way_on(
+    state: Checkpoint | RetryWait | Generating, seen: View, expected: Verdict
+) -> None:
+    assert plan(state, seen, RULES) == expected
+
+
+# Starting calls.
+
+
+def test_parallel_calls_start_together_with_their_declared_policies() -> None:
+    verdict = plan(tools(P, P, P), view(ok("safe"), ok("never"), ok("idempotent")), RULES)
+
+    assert verdict == StartCalls(((0, "safe"), (1, "never"), (2, "idempotent")))
+
+
+@pytest.mark.parametrize("max_parallel", [1, 2, 3, 8])
+def test_no_more_calls_start_than_may_run_at_once(max_parallel: int) -> None:
+    state, seen = tools(P, P, P, P), [ok()] * 4
+
+    assert starting(plan(state, view(*seen), rules(max_parallel=max_parallel))) == [*range(min(4, max_parallel))]
+
+
+def test_calls_that_run_take_their_places() -> None:
+    state = tools(N, N, P, P)
+
+    assert starting(plan(state, view(*[ok()] * 4, live={0, 1}), rules(max_parallel=3))) == [2]
+    assert plan(state, view(*[ok()] * 4, live={0, 1}), rules(max_parallel=2)) == Idle()
+
+
+def test_calls_that_are_done_take_none() -> None:
+    assert starting(plan(tools(D, R, P, P), view(*[ok()] * 4), rules(max_parallel=2))) == [2, 3]
+
+
+def expected_starts(manners: tuple[bool, ...], done: int) -> list[int]:
+    """By the sentence in DESIGN: earlier calls end, a barrier runs alone, then later ones."""
+    starts: list[int] = []
+    for index in range(done, len(manners)):
+        if manners[index]:
+            starts.append(index)
+            continue
+        return starts if index > done else [index]
+    return starts
+
+
+@pytest.mark.parametrize("manners", list(product([True, False], repeat=4)), ids=str)
+@pytest.mark.parametrize("done", [0, 1, 2, 3])
+def test_a_barrier_waits_for_those_before_it_and_is_waited_for_in_every_arrangement(
+    manners: tuple[bool, ...], done: int
+) -> None:
+    calls: list[CallState] = [D] * done + [P] * (4 - done)
+    seen = [CallView("safe", parallel=parallel) for parallel in manners]
+
+    starts = starting(plan(tools(*calls), view(*seen), RULES))
+
+    assert starts == expected_starts(manners, done)
+    # And while those run, nothing more than what may run beside them starts.
+    for index in starts:
+        calls[index] = N
+    again = plan(tools(*calls), view(*seen, live=set(starts)), RULES)
+    assert again == Idle()
+
+
+def test_a_staged_call_before_a_barrier_has_ended() -> None:
+    assert starting(plan(tools(R, P), view(ok(), alone()), RULES)) == [1]
+
+
+def test_a_call_whose_outcome_has_not_been_taken_yet_still_holds_a_barrier() -> None:
+    assert plan(tools(N, P), view(ok(), alone(), live={0}), RULES) == Idle()
+
+
+# Calls that cannot run.
+
+
+@pytest.mark.parametrize("bad", [BAD, MISSING, CallView(None)], ids=["arguments", "tool", "implementation"])
+def test_a_call_that_cannot_run_gets_its_result_before_anything_starts(bad: CallView) -> None:
+    assert plan(tools(P, P, P), view(ok(), bad, bad), RULES) == SettleCalls(((1, "refused"), (2, "refused")))
+
+
+def test_a_refused_call_before_a_barrier_does_not_hold_it() -> None:
+    state, seen = tools(P, P), (BAD, alone())
+
+    assert plan(state, view(*seen), RULES) == SettleCalls(((0, "refused"),))
+    assert starting(plan(tools(D, P), view(*seen), RULES)) == [1]
+
+
+def test_a_refused_call_behind_a_barrier_waits_for_it() -> None:
+    assert starting(plan(tools(P, P), view(alone(), BAD), RULES)) == [0]
+    assert plan(tools(N, P), view(alone(), BAD, live={0}), RULES) == Idle()
+    assert plan(tools(D, P), view(alone(), BAD), RULES) == SettleCalls(((1, "refused"),))
+
+
+def test_a_refused_call_that_would_be_a_barrier_is_none() -> None:
+    refused = CallView("safe", parallel=False, problem="bad arguments")
+
+    assert plan(tools(P, P), view(refused, ok()), RULES) == SettleCalls(((0, "refused"),))
+    assert starting(plan(tools(D, P), view(refused, ok()), RULES)) == [1]
+
+
+# Calls that an earlier pass began.
+
+
+@pytest.mark.parametrize(("stored", "now"), list(product(POLICIES, [*POLICIES, None])))
+@pytest.mark.parametrize("replays", [0, 2, 3])
+@pytest.mark.parametrize("problem", [None, "no longer valid"])
+def test_a_begun_call_runs_again_only_if_both_policies_allow_it(
+    stored: ReplayPolicy, now: ReplayPolicy | None, replays: int, problem: str | None
+) -> None:
+    state = tools(EffectPending(stored, replays + 1, replays))
+    seen = view(CallView(now, problem=problem))
+    again = stored in ("safe", "idempotent") and now in ("safe", "idempotent") and replays < 3 and problem is None
+
+    verdict = plan(state, seen, RULES)
+
+    assert verdict == (ReplayCall(0, now) if again and now else SettleCalls(((0, "interrupted"),)))
+
+
+def test_four_starts_are_the_most() -> None:
+    assert plan(tools(EffectPending("safe", 3, 2)), view(ok()), RULES) == ReplayCall(0, "safe")
+    assert plan(tools(EffectPending("safe", 4, 3)), view(ok()), RULES) == SettleCalls(((0, "interrupted"),))
+    assert plan(tools(EffectPending("safe")), view(ok()), rules(max_replays=0)) == SettleCalls(((0, "interrupted"),))
+
+
+def test_calls_that_must_not_run_again_get_their_results_first_and_together() -> None:
+    state = tools(EffectPending("safe"), N, P, N)
+
+    assert plan(state, view(ok(), ok(), ok(), ok()), RULES) == SettleCalls(((1, "interrupted"), (3, "interrupted")))
+
+
+def test_replays_go_one_at_a_time_in_call_order_and_planned_calls_wait_for_them() -> None:
+    begun = EffectPending("safe")
+    seen = [ok(), ok(), ok(), ok()]
+
+    assert plan(tools(P, begun, begun, P), view(*seen), RULES) == ReplayCall(1, "safe")
+
+    running = EffectPending("safe", 2, 1)
+    assert plan(tools(P, running, begun, P), view(*seen, live={1}), RULES) == Idle()
+    assert plan(tools(P, R, begun, P), view(*seen), RULES) == ReplayCall(2, "safe")
+    assert plan(tools(P, R, running, P), view(*seen, live={2}), RULES) == Idle()
+    assert starting(plan(tools(P, R, R, P), view(*seen), RULES)) == [0, 3]
+
+
+def test_a_replay_does_not_wait_for_a_barrier_before_it() -> None:
+    """A barrier before it was passed when it first began: it had ended, or is itself what is run again first."""
+    begun = EffectPending("safe")
+
+    assert plan(tools(begun, begun), view(alone(), ok()), RULES) == ReplayCall(0, "safe")
+    assert plan(tools(R, begun), view(alone(), ok()), RULES) == ReplayCall(1, "safe")
+
+
+def test_live_calls_of_this_pass_are_not_taken_for_lost_ones() -> None:
+    assert plan(tools(N, N), view(ok(), ok(), live={0, 1}), RULES) == Idle()
+
+
+# Cut answers.
+
+
+def test_calls_of_a_cut_answer_are_told_so_and_never_run() -> None:
+    assert plan(tools(P, P), view(ok(), MISSING, cut=True), RULES) == SettleCalls(((0, "cut"), (1, "cut")))
+    assert plan(tools(D, P), view(ok(), ok(), cut=True), RULES) == SettleCalls(((1, "cut"),))
+
+
+# Under abort.
+
+
+def test_under_abort_planned_calls_are_not_started_and_restored_ones_interrupted() -> None:
+    state = tools(P, EffectPending("safe"), N, R, P, cancelled_at=1)
+
+    assert plan(state, view(*[ok()] * 5), RULES) == SettleCalls(
+        ((0, "not_started"), (1, "interrupted"), (2, "interrupted"), (4, "not_started"))
+    )
+
+
+def test_under_abort_live_calls_are_waited_for_and_the_others_settled() -> None:
+    state = tools(N, P, cancelled_at=1)
+
+    assert plan(state, view(ok(), ok(), live={0}), RULES) == SettleCalls(((1, "not_started"),))
+    assert plan(tools(N, R, cancelled_at=1), view(ok(), ok(), live={0}), RULES) == Idle()
+
+
+def test_under_abort_an_intended_call_that_was_never_begun_is_told_apart_from_a_begun_one() -> None:
+    state = tools(N, EffectPending("safe", 2, 1), N, cancelled_at=1)
+
+    assert plan(state, view(ok(), ok(), ok(), not_begun={0, 1}), RULES) == SettleCalls(
+        ((0, "not_started"), (1, "interrupted"), (2, "interrupted"))
+    )
+
+
+def test_under_abort_a_cut_answer_and_missing_tools_make_no_difference() -> None:
+    state = tools(P, P, cancelled_at=1)
+
+    assert plan(state, view(MISSING, alone(), cut=True), RULES) == SettleCalls(((0, "not_started"), (1, "not_started")))
