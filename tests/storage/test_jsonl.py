@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -356,12 +357,15 @@ async def test_a_file_of_another_session_is_refused(tmp_path: Path) -> None:
     ("change", "error", "reason"),
     [
         (lambda c: c["c"].__setitem__(0, 1), CorruptSession, "sequence number 1 comes again"),
+        (lambda c: c["c"].__setitem__(0, 99), CorruptSession, "sequence numbers 9 to 98 are missing"),
         (lambda c: c["c"].__setitem__(3, 0), CorruptSession, "two owners wrote"),
         (lambda c: c["c"].__setitem__(4, 77), CorruptSession, "open operations are said to be at byte 77"),
         (lambda c: c["w"][0].__setitem__(1, "e0"), CorruptSession, "entry id 'e0' comes again"),
         (lambda c: c["w"][0].__setitem__(4, "e9"), CorruptSession, "its parent 'e9' is not before it"),
         (lambda c: c["w"][2].__setitem__(3, 1), CorruptSession, "lengths of the payloads"),
         (lambda c: c["w"][0].__setitem__(0, "?"), UnsupportedFormat, "this version does not know"),
+        (lambda c: c["w"][0].__setitem__(1, -1), UnsupportedFormat, "this version does not know"),
+        (lambda c: c["w"][2].__setitem__(3, -1), UnsupportedFormat, "this version does not know"),
         (lambda c: c["w"][0].__setitem__(2, 5), UnsupportedFormat, "this version does not know"),
     ],
 )
@@ -728,6 +732,16 @@ async def test_a_second_owner_is_refused_in_this_process_and_in_another(tmp_path
     await reader.close()
     await storage.close()
     await (await make_store(tmp_path).open("s")).close()
+
+
+async def test_other_files_in_the_folder_are_not_seen(tmp_path: Path) -> None:
+    await fill(tmp_path, 1)
+    for name in ("my notes.jsonl", ".hidden.jsonl", ".s.jsonl.new", "s.jsonl.bak", "notes.txt"):
+        (tmp_path / name).write_text("text")
+    store = make_store(tmp_path)
+
+    assert [info.id for info in await store.list()] == ["s"]
+    assert await store.open_operations() == []
 
 
 async def test_epochs_grow_with_each_owner_that_commits(tmp_path: Path) -> None:
@@ -1106,8 +1120,6 @@ async def test_superseded_values_cost_no_memory(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     await store.create("s")
     storage = await store.open("s")
-    import tracemalloc
-
     await storage.submit([put(1)])
     tracemalloc.start()
     try:

@@ -133,6 +133,9 @@ async def test_a_refused_commit_leaves_no_trace() -> None:
         [AppendElement(AT, b"1\n2")],
         [SetValue(Address("op.meta", "o"), b'{"lane":"a"}')],
         [SetValue(AT, b"1"), ("not", "a write")],
+        [SetValue(AT, b"1"), SetValue(Address("app.test", "\ud800"), b"1")],
+        [SetValue(AT, b"1"), InsertEntry("\ud800", None, "m", b"1")],
+        [SetValue(AT, b"1"), InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(), note="\ud800"))],
     ]
 
     for writes in bad:

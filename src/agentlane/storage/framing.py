@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec import Struct
 from agentlane.data.writes import AppendElement, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
 from agentlane.errors import InvalidWrite, PayloadTooLarge
 from agentlane.storage.index import OPERATIONS, encode_usage, operation_meta
-from agentlane.storage.places import LINE_BYTES_MAX, places_from
+from agentlane.storage.places import LENGTH_MASK, LINE_BYTES_MAX, places_from
 
 FORMAT = 1
 """The format that this version writes, and the newest it reads."""
@@ -27,6 +27,7 @@ LINE_START = b'{"k":"'
 _PREFIX_BYTES = len(LINE_START) + 10
 _BEFORE_PAYLOADS = b'],"p":['
 
+Length: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LENGTH_MASK)]
 Operations: TypeAlias = list[tuple[str, str, int]]
 """Open operations as a line holds them: id, lane, started at; oldest first."""
 
@@ -49,8 +50,8 @@ class FormatOnly(Struct, frozen=True):
 class Envelope(Struct, frozen=True, array_like=True, gc=False):
     """What a line says of its commit."""
 
-    first_seq: int
-    at: int
+    first_seq: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
+    at: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
     session_id: str
     epoch: int
     operations: Operations | int
@@ -63,16 +64,16 @@ class EntryFrame(Struct, frozen=True, array_like=True, gc=False, tag="e"):
     """An entry. ``id`` is a number where only the last four hexadecimal digits differ from those of the entry before;
     ``parent`` is 1 where it is the entry before, both in this line."""
 
-    id: str | int
+    id: str | Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
     kind: str
-    length: int
+    length: Length
     parent: str | int | None = 1
 
 
 class UsageFrame(Struct, frozen=True, array_like=True, gc=False, tag="u"):
     """A ledger row; its payload is the row."""
 
-    length: int
+    length: Length
 
 
 class SetFrame(Struct, frozen=True, array_like=True, gc=False, tag="s"):
@@ -80,7 +81,7 @@ class SetFrame(Struct, frozen=True, array_like=True, gc=False, tag="s"):
 
     namespace: str
     key: str
-    length: int
+    length: Length
 
 
 class DeleteFrame(Struct, frozen=True, array_like=True, gc=False, tag="d"):
@@ -95,7 +96,7 @@ class AppendFrame(Struct, frozen=True, array_like=True, gc=False, tag="a"):
 
     namespace: str
     key: str
-    length: int
+    length: Length
 
 
 class DropFrame(Struct, frozen=True, array_like=True, gc=False, tag="x"):

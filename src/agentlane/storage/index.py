@@ -110,8 +110,10 @@ class SessionIndex(Generic[P]):
                 (namespace, key), payload = write
                 if namespace == OPERATIONS:
                     _check_operation(key, payload)
+                if not key.isascii():
+                    _check_text(key)
             elif isinstance(write, InsertEntry):
-                new_id, parent_id, _, payload = write
+                new_id, parent_id, kind, payload = write
                 if new_id in row_of or new_id in fresh or new_id in submitted:
                     raise InvalidWrite(f"entry id {new_id!r} is used already; take a fresh id", id=new_id)
                 if (
@@ -123,6 +125,8 @@ class SessionIndex(Generic[P]):
                     raise InvalidWrite(
                         f"entry {new_id!r}: its parent {parent_id!r} is no entry of this session", id=new_id
                     )
+                if not (new_id.isascii() and kind.isascii()):
+                    _check_text(new_id + kind)
                 fresh[new_id] = True
             elif isinstance(write, InsertUsage):
                 row_id = write.row.id
@@ -132,7 +136,9 @@ class SessionIndex(Generic[P]):
                 continue
             elif isinstance(write, AppendElement):
                 payload = write.payload
+                _check_text(write.address.key)
             elif isinstance(write, DeleteValue | DeleteList):
+                _check_text(write.address.key)
                 continue
             else:
                 raise InvalidWrite(f"{type(write).__name__} is not one of the six writes")
@@ -288,13 +294,23 @@ _decode_row = msgspec.json.Decoder(UsageRow).decode
 
 
 def encode_usage(row: UsageRow) -> bytes:
-    """A ledger row as a payload."""
-    return _encode_row(row)
+    """A ledger row as a payload; ``InvalidWrite`` if it cannot be one."""
+    try:
+        return _encode_row(row)
+    except (UnicodeEncodeError, TypeError, ValueError) as error:
+        raise InvalidWrite(f"usage row {row.id!r} cannot be stored: {error}", id=row.id) from error
 
 
 def decode_usage(payload: bytes) -> UsageRow:
     """A payload as a ledger row; ``msgspec.DecodeError`` if it is none."""
     return _decode_row(payload)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidWrite(f"{text!r} holds half a character (a lone surrogate): {error}") from error
 
 
 def _check_operation(key: str, payload: bytes) -> None:

@@ -219,7 +219,7 @@ class JsonlStore:
             return
         for name in sorted(names):
             session_id = name.removesuffix(SUFFIX)
-            if name != session_id and self._only in (None, session_id) and not name.startswith("."):
+            if name != session_id and self._only in (None, session_id) and _may_be_ours(session_id):
                 yield session_id
 
     @contextmanager
@@ -278,6 +278,14 @@ class JsonlStore:
 
 def _lock_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.lock")
+
+
+def _may_be_ours(session_id: str) -> bool:
+    try:
+        check_session_id(session_id)
+    except InvalidName:
+        return False
+    return True
 
 
 def _exists(path: Path) -> bool:

@@ -16,7 +16,6 @@ import msgspec
 
 from agentlane.data.usage import Stats
 from agentlane.errors import CorruptSession, UnsupportedFormat
-from agentlane.ids import derive
 from agentlane.storage.contract import SessionInfo
 from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import (
@@ -234,10 +233,11 @@ class LoadedFile:
 
     def _check_order(self, envelope: Envelope, offset: int, number: int) -> None:
         file = self.file
-        if envelope.first_seq <= self.index.last_seq:
-            raise file.corrupt(
-                number, offset, f"sequence number {envelope.first_seq} comes again, {self.index.last_seq} is used"
-            )
+        expected = self.index.last_seq + 1
+        if envelope.first_seq < expected:
+            raise file.corrupt(number, offset, f"sequence number {envelope.first_seq} comes again")
+        if envelope.first_seq > expected:  # a writer leaves no gap, so somebody removed lines
+            raise file.corrupt(number, offset, f"sequence numbers {expected} to {envelope.first_seq - 1} are missing")
         if envelope.epoch < self.epoch:
             raise file.corrupt(number, offset, f"epoch {envelope.epoch} after epoch {self.epoch}: two owners wrote")
         if isinstance(envelope.operations, int) and envelope.operations != self.operations_at:
@@ -250,19 +250,23 @@ class LoadedFile:
     def _apply(self, head: Head, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         """Take in the writes; everything they name must be there."""
         index = self.index
-        rows = index.rows
+        rows, values = index.rows, index.values
         seq = head.envelope.first_seq
         index.begin(seq, head.envelope.at)
         first = at = offset + payloads_at
         previous, previous_row = "", NO_ROW
         for frame in head.frames:
             if isinstance(frame, SetFrame):
-                index.set_value(frame.namespace, frame.key, at << LENGTH_BITS | frame.length)
-                at += frame.length + 1
+                length = frame.length
+                keys = values.get(frame.namespace)
+                if keys is None:
+                    keys = values[frame.namespace] = {}
+                keys[frame.key] = at << LENGTH_BITS | length
+                at += length + 1
             elif isinstance(frame, EntryFrame):
-                entry_id, parent = frame.id, frame.parent
+                entry_id, parent, length = frame.id, frame.parent, frame.length
                 if isinstance(entry_id, int):
-                    entry_id = derive(previous, entry_id)
+                    entry_id = f"{previous[:-4]}{entry_id:04x}"
                 if parent == 1:
                     parent_row = previous_row
                 else:
@@ -274,10 +278,8 @@ class LoadedFile:
                         number, offset, f"entry {entry_id!r}: its parent {parent!r} is not before it"
                     )
                 previous = entry_id
-                previous_row = index.insert_entry(
-                    entry_id, parent_row, frame.kind, seq, at << LENGTH_BITS | frame.length
-                )
-                at += frame.length + 1
+                previous_row = index.insert_entry(entry_id, parent_row, frame.kind, seq, at << LENGTH_BITS | length)
+                at += length + 1
             elif isinstance(frame, DeleteFrame):
                 index.delete_value(frame.namespace, frame.key)
             elif isinstance(frame, UsageFrame):

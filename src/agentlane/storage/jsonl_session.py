@@ -83,6 +83,7 @@ class JsonlSession(IndexedStorage[int]):
                 self._path,
                 self._descriptor,
                 lock,
+                size=file.size,
                 tail=tail,
                 durable=thread is not None,
                 synced=loaded.synced,

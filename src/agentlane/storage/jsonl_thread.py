@@ -18,6 +18,8 @@ class SyncThread:
 
     def start(self) -> None:
         """One more user."""
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread, self._users = None, 0  # a forked child has the object, and not the thread
         self._users += 1
         if self._thread is None:
             self._work = SimpleQueue()

@@ -49,6 +49,7 @@ class JsonlWriter:
         descriptor: int,
         lock: OwnerLock,
         *,
+        size: int,
         tail: Tail | None,
         durable: bool,
         synced: int,
@@ -62,7 +63,7 @@ class JsonlWriter:
         self._descriptor = descriptor
         self._lock = lock
         self._inode = (status.st_dev, status.st_ino)
-        self._size = status.st_size
+        self._size = size
         self._tail = tail
         self._durable = durable
         self._synced = synced
@@ -82,7 +83,7 @@ class JsonlWriter:
             if self._tail is not None:
                 self._cut(self._tail)
                 self._tail = None
-            offset = size = self._size
+            offset = self._size
             operations_at = self._operations_at
             lines: list[bytes] = []
             placed: list[Placed] = []
@@ -108,9 +109,9 @@ class JsonlWriter:
             self._cut_back()
             raise
         self._operations_at = operations_at
-        self._size = size = offset
+        self._size = offset
         if self._durable:
-            self._synced = size
+            self._synced = offset
         return placed
 
     def _check_owner(self) -> None:
@@ -170,12 +171,13 @@ class JsonlWriter:
                     left = left[self._files.write(copy, left) :]
             if self._durable:
                 self._files.sync(copy)
+                self._files.sync_folder(self._path.parent)
+                self._folder_synced = True
         finally:
             self._files.close(copy)
         size = self._size - tail.offset
         self._files.truncate(self._descriptor, tail.offset)
         self._size = tail.offset
-        self._folder_synced = False
         text = f"{self._path}: {size} bytes behind byte {tail.offset} were cut off ({tail.reason}) and are in {aside}"
         self._found(text)
         _log.warning("%s", text)

@@ -7,13 +7,13 @@ lives. Payloads are bytes and ledger rows are encoded, so nothing live is shared
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from agentlane.clock import Clock, SystemClock
-from agentlane.data.writes import AppendElement, InsertEntry, InsertUsage, SetValue, Write
+from agentlane.data.writes import DeleteList, DeleteValue, InsertUsage, Write
 from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionOwned, UnknownSession
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
@@ -139,6 +139,7 @@ class MemorySession(IndexedStorage[bytes]):
             self._reach(f"commit.{name}.before")
         index, medium = self._index, self._medium
         ids = index.check(writes, _NONE)
+        payloads = _payloads(writes)
         if self._probe is not None:
             self._reach(f"commit.{name}.inside")
         pending = Pending()
@@ -148,7 +149,7 @@ class MemorySession(IndexedStorage[bytes]):
             return pending
         medium.epoch = self._epoch
         first_seq, at = index.last_seq + 1, self._clock.now_ms()
-        index.apply(writes, first_seq=first_seq, at=at, places=_payloads(writes))
+        index.apply(writes, first_seq=first_seq, at=at, places=iter(payloads))
         index.stats = stats = stats_after(index.stats, writes, ids)
         self._publish(Commit(first_seq, at, stats), publish, name)
         return pending
@@ -178,12 +179,12 @@ class MemorySession(IndexedStorage[bytes]):
 _NONE: dict[str, bool] = {}
 
 
-def _payloads(writes: Sequence[Write]) -> Iterator[bytes]:
-    for write in writes:
-        if isinstance(write, SetValue | InsertEntry | AppendElement):
-            yield write.payload
-        elif isinstance(write, InsertUsage):
-            yield encode_usage(write.row)
+def _payloads(writes: Sequence[Write]) -> list[bytes]:
+    return [
+        encode_usage(write.row) if isinstance(write, InsertUsage) else write.payload
+        for write in writes
+        if not isinstance(write, DeleteValue | DeleteList)
+    ]
 
 
 def _owned(session_id: str) -> SessionOwned:

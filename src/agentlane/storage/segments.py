@@ -53,24 +53,21 @@ class Segments:
 
     def append(self, parent: int, kind: str) -> int:
         """Insert an entry under row ``parent`` (``NO_ROW``: a root) and return its row."""
-        row = len(self._segment_of)
-        if parent != NO_ROW:
-            number = self._segment_of[parent]
-            segment = self._segments[number]
-            if segment.rows[-1] != parent:
-                number = self._open(parent)
-                segment = self._segments[number]
-        else:
-            number = self._open(NO_ROW)
-            segment = self._segments[number]
+        segment_of = self._segment_of
+        row = len(segment_of)
+        number = segment_of[parent] if parent != NO_ROW else -1
+        if number < 0 or self._segments[number].rows[-1] != parent:
+            number = len(self._segments)
+            self._segments.append(_Segment(parent))
+        segment = self._segments[number]
         code = self._codes.get(kind)
         if code is None:
             code = self._code(kind)
-        if code == _OTHER:
-            self._others[row] = kind
+            if code == _OTHER:
+                self._others[row] = kind
         segment.rows.append(row)
         segment.kinds.append(code)
-        self._segment_of.append(number)
+        segment_of.append(number)
         return row
 
     def parent(self, row: int) -> int:
@@ -126,10 +123,6 @@ class Segments:
                 if len(found) == limit:
                     return found
         return found
-
-    def _open(self, base: int) -> int:
-        self._segments.append(_Segment(base))
-        return len(self._segments) - 1
 
     def _code(self, kind: str) -> int:
         if len(self._names) == _OTHER:
