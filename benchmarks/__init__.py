@@ -1,0 +1,1 @@
+"""Measures this build against the cost budget; ``python -m benchmarks``."""

@@ -1,0 +1,129 @@
+"""Prints the cost budget's table for this build: ``python -m benchmarks [--smoke] [--json FILE]``.
+
+Times are paired with floors that are measured in the same run, so that the ratio, which is what counts, holds on a
+noisy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import floors, runs
+
+ROUNDS = 5
+
+
+def main() -> None:
+    """Measure, then print the table as text, and as JSON where it is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="few repetitions: does it run, not how fast")
+    parser.add_argument("--json", metavar="FILE", help="write the rows as JSON too; - is standard output")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(Path(folder), smoke=options.smoke)
+    if options.json == "-":
+        print(json.dumps(rows, indent=2))
+        return
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=2) + "\n")
+    print_table(rows)
+
+
+def measure(folder: Path, *, smoke: bool) -> list[dict[str, Any]]:
+    """All rows of the table."""
+    few = 10 if smoke else 100
+    many = 60 if smoke else 1_000
+    rows = [
+        count("commits per run, tools together", asyncio.run(runs.commits_of_a_run(together=True)), 5),
+        count("commits per run, tools apart", asyncio.run(runs.commits_of_a_run(together=False)), 12),
+        paired(folder, "memory", ":memory:", "process", lambda _, times: floors.memory_floor(runs=times), 0.4, few),
+        paired(folder, "JSONL, process", "a.jsonl", "process", append_floor("process"), 0.5, few),
+        paired(folder, "JSONL, disk", "b.jsonl", "disk", append_floor("disk"), 3, few),
+        paired(folder, "SQLite, process", "a.db", "process", sqlite_floor("process"), 1.2, few),
+        paired(folder, "SQLite, disk", "b.db", "disk", sqlite_floor("disk"), 3, few),
+        count("JSONL bytes per run, together", asyncio.run(runs.jsonl_bytes_of_a_run(folder, together=True)), 7_500),
+        count("JSONL bytes per run, apart", asyncio.run(runs.jsonl_bytes_of_a_run(folder, together=False)), 13_000),
+    ]
+    for name, target in (("memory", ":memory:"), ("JSONL", "grow.jsonl"), ("SQLite", "grow.db")):
+        ratio = asyncio.run(runs.growth(where(folder, target), many))
+        rows.append(row(f"run {many} against run 1, {name}", "ratio", ratio, 1.15))
+    for name, target, budget in (("JSONL", "reopen.jsonl", 60), ("SQLite", "reopen.db", 5)):
+        taken = asyncio.run(runs.reopen_seconds(where(folder, target), many))
+        rows.append(row(f"reopen after {many} runs, {name}", "ms", taken * 1e3, budget))
+    for name, target, budget in (("memory", ":memory:", 40), ("JSONL", "lanes.jsonl", 60), ("SQLite", "lanes.db", 100)):
+        taken = asyncio.run(runs.hundred_lanes_seconds(where(folder, target)))
+        rows.append(row(f"100 lanes, one run each, {name}, process", "ms", taken * 1e3, budget))
+    rows.append(count("extra commits of a streamed answer of 100 deltas", asyncio.run(runs.commits_of_a_stream()), 0))
+    rows.append(imports(2 if smoke else 7))
+    return rows
+
+
+def paired(folder: Path, name: str, target: str, durability: Any, floor: Any, budget_ms: float, times: int) -> Any:
+    """Our time and the floor's, measured in turn so that both see the same machine."""
+    ours, bare = [], []
+    for number in range(ROUNDS):
+        place = where(folder, f"{number}-{target}") if target != ":memory:" else target
+        ours.append(median(asyncio.run(runs.run_times(place, durability, max(times // ROUNDS, 2)))))
+        with tempfile.TemporaryDirectory(dir=folder) as inner:
+            bare.append(floor(Path(inner), max(times // ROUNDS, 2)))
+    ratio = median(ours[i] / bare[i] for i in range(ROUNDS))
+    made = row(f"one run, {name}", "ms", median(ours) * 1e3, budget_ms)
+    return {**made, "best": round(min(ours) * 1e3, 3), "floor": round(median(bare) * 1e3, 3), "ratio": round(ratio, 2)}
+
+
+def sqlite_floor(durability: floors.Durability) -> Any:
+    return lambda folder, times: floors.sqlite_floor(folder, durability=durability, runs=times)
+
+
+def append_floor(durability: floors.Durability) -> Any:
+    return lambda folder, times: floors.append_floor(folder, durability=durability, runs=times)
+
+
+def imports(times: int) -> dict[str, Any]:
+    """Time of ``import agentlane`` in a fresh interpreter, beside that of its dependencies alone."""
+
+    def spent(what: str) -> float:
+        code = f"import time; t = time.perf_counter(); import {what}; print(time.perf_counter() - t)"
+        taken = [
+            float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+            for _ in range(times)
+        ]
+        return min(taken) * 1e3
+
+    ours, bare = spent("agentlane"), spent("aiosqlite, anyio, asyncio, msgspec, typing_extensions")
+    made = row("import agentlane", "ms", ours, 120)
+    return {**made, "floor": round(bare, 3), "ratio": round(ours / bare, 2)}
+
+
+def row(name: str, unit: str, value: float, budget: float) -> dict[str, Any]:
+    return {"name": name, "unit": unit, "value": round(value, 3), "budget": budget}
+
+
+def count(name: str, value: int, budget: int) -> dict[str, Any]:
+    return row(name, "count", value, budget)
+
+
+def where(folder: Path, target: str) -> str:
+    return target if target == ":memory:" else str(folder / target)
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """The rows as aligned text; a dash where there is no floor."""
+    print(f"{'':52} {'here':>10} {'budget':>9} {'of budget':>9} {'floor':>9} {'x floor':>8}")
+    for each in rows:
+        share = each["value"] / each["budget"] if each["budget"] else float(each["value"])
+        floor, ratio = each.get("floor", "-"), each.get("ratio", "-")
+        name = f"{each['name']} ({each['unit']})"
+        print(f"{name:52} {each['value']:>10} {each['budget']:>9} {share:>9.2f} {floor:>9} {ratio:>8}")
+
+
+if __name__ == "__main__":
+    main()
