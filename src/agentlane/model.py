@@ -19,6 +19,7 @@ from agentlane.data.usage import Usage
 from agentlane.errors import AgentLaneError
 
 StreamItem: TypeAlias = Frame | AssistantMessage
+"""What a model's stream yields: frames, and as its last item the settled answer."""
 
 
 class ToolDefinition(Struct, frozen=True, kw_only=True):

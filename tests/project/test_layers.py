@@ -22,7 +22,7 @@ FLOORS = {
     "machine": {"machine"},
     "declarations": {"agent", "model", "tool", "tool_context"},
     "driver": {"driver"},
-    "objects": {"branch", "lane", "session", "store"},
+    "objects": {"branch", "inspection", "lane", "opening", "session"},
     "surface": {"__init__"},
     "testing": {"testing"},
     "edges": {"cli", "host", "mcp", "models", "telemetry"},

@@ -7,15 +7,16 @@ Lone surrogates become U+FFFD. NaN, infinities, integers beyond 64 bits, non-str
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentlane.errors import InvalidMessage
 
 NESTING_MAX = 64
-NODES_MAX = 10_000_000
+NODES_MAX = 1_000_000
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**64 - 1
+PATH_LENGTH_MAX = 200
 
 
 def clean_text(text: str, path: str = "$") -> str:
@@ -35,7 +36,21 @@ def clean_text(text: str, path: str = "$") -> str:
 
 def clean_json(value: Any, path: str = "$") -> Any:
     """A deep copy of ``value`` that obeys the border rule; raises ``InvalidMessage`` that names the path."""
-    return _Walk().copy(value, path, 0)
+    try:
+        return _Walk().copy(value, 0)
+    except _Refused as refused:
+        place = path + "".join(reversed(refused.steps))
+        if len(place) > PATH_LENGTH_MAX:
+            place = place[:PATH_LENGTH_MAX] + "..."
+        raise InvalidMessage(f"{place}: {refused.why}", path=place) from refused.__cause__
+
+
+class _Refused(Exception):
+    """What is wrong, and the steps of the path to it, innermost first: added on the way out, so they cost nothing."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        self.steps: list[str] = []
 
 
 class _Walk:
@@ -44,49 +59,77 @@ class _Walk:
     def __init__(self) -> None:
         self._nodes = 0
 
-    def copy(self, value: Any, path: str, depth: int) -> Any:
-        kind = type(value)
-        if kind is str:
-            return value if value.isascii() else clean_text(value, path)
-        if value is None or kind is bool:
-            return value
+    def copy(self, value: Any, depth: int) -> Any:
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            raise InvalidMessage(f"{path}: more than {NODES_MAX} values in one JSON value", path=path)
-        if isinstance(value, int):
-            if not INTEGER_MIN <= value <= INTEGER_MAX:
-                raise InvalidMessage(
-                    f"{path}: integer {_short(value)} does not fit in 64 bits; send it as text", path=path
-                )
-            return int(value)
-        if isinstance(value, float):
-            if not math.isfinite(value):
-                raise InvalidMessage(f"{path}: {value!r} is not a JSON number; send null or text", path=path)
-            return float(value)
-        if isinstance(value, str):
-            return clean_text(value, path)
-        if isinstance(value, Mapping):
-            self._check_depth(path, depth)
-            return self._mapping(value, path, depth)
-        if isinstance(value, list | tuple):
-            self._check_depth(path, depth)
-            return [self.copy(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-        raise InvalidMessage(f"{path}: a {kind.__name__} is not JSON data; convert it first", path=path)
+            raise _Refused(f"more than {NODES_MAX} values in one JSON value")
+        kind = type(value)
+        if kind is str:
+            return value if value.isascii() else clean_text(value)
+        if value is None or kind is bool:
+            return value
+        if kind is dict:
+            return self._mapping(value, depth)
+        if kind is list:
+            return self._sequence(value, depth)
+        try:
+            return self._other(value, depth)
+        except (_Refused, InvalidMessage):
+            raise
+        except Exception as error:  # a foreign class may answer the simplest question with anything
+            raise _Refused(f"reading it failed: {_said(error)}") from error
 
-    def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
+    def _other(self, value: Any, depth: int) -> Any:
+        """What is not exactly text, an object or an array. Overridden methods of numbers and texts are not asked."""
+        if isinstance(value, int):
+            whole = int.__pos__(value)
+            if not INTEGER_MIN <= whole <= INTEGER_MAX:
+                raise _Refused(f"integer {_short(whole)} does not fit in 64 bits; send it as text")
+            return whole
+        if isinstance(value, float):
+            number = float.__pos__(value)
+            if not math.isfinite(number):
+                raise _Refused(f"{number!r} is not a JSON number; send null or text")
+            return number
+        if isinstance(value, str):
+            return clean_text(value)
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, list | tuple):
+            return self._sequence(value, depth)
+        raise _Refused(f"a {type(value).__name__} is not JSON data; convert it first")
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        _check_depth(depth)
         result: dict[str, Any] = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                raise InvalidMessage(f"{path}: key {_short(key)} is not text", path=path)
-            name = clean_text(key, path)
+                raise _Refused(f"key {_short(key)} is not text")
+            name = clean_text(key)
             if name in result:
-                raise InvalidMessage(f"{path}: two keys become {name!r} once surrogates are replaced", path=path)
-            result[name] = self.copy(item, f"{path}.{name}", depth + 1)
+                raise _Refused(f"two keys become {_short(name)} once surrogates are replaced")
+            try:
+                result[name] = self.copy(item, depth + 1)
+            except _Refused as refused:
+                refused.steps.append(f".{name}")
+                raise
         return result
 
-    def _check_depth(self, path: str, depth: int) -> None:
-        if depth >= NESTING_MAX:
-            raise InvalidMessage(f"{path[:200]}: nested deeper than {NESTING_MAX}, or a cycle", path=path[:200])
+    def _sequence(self, value: Iterable[Any], depth: int) -> list[Any]:
+        _check_depth(depth)
+        result: list[Any] = []
+        try:
+            for item in value:
+                result.append(self.copy(item, depth + 1))  # the length so far is the place of a refusal
+        except _Refused as refused:
+            refused.steps.append(f"[{len(result)}]")
+            raise
+        return result
+
+
+def _check_depth(depth: int) -> None:
+    if depth >= NESTING_MAX:
+        raise _Refused(f"nested deeper than {NESTING_MAX}, or a cycle")
 
 
 def _short(value: Any) -> str:
@@ -95,3 +138,10 @@ def _short(value: Any) -> str:
     except Exception as error:  # repr of foreign objects (and of huge integers) may raise anything
         text = f"<{type(value).__name__}: {type(error).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # foreign exceptions may fail to print themselves
+        return type(error).__name__

@@ -126,6 +126,7 @@ class ToolResultMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
+"""A message of a conversation, of any role."""
 
 
 class PartStart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="start"):

@@ -22,6 +22,7 @@ class Prompt(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="pro
 
 
 Request: TypeAlias = Prompt
+"""What ``accept`` takes."""
 
 
 class RequestInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -74,6 +74,7 @@ from agentlane.data.usage import Stats, UsageRow
 from agentlane.data.writes import Address, Write
 
 Durability: TypeAlias = Literal["disk", "process"]
+"""What a reported commit survives: the loss of power, or the death of the process."""
 
 
 class Commit(NamedTuple):
