@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias
 
+from msgspec import Struct
 from typing_extensions import TypeVar
 
 from agentlane.data.border import clean_json
@@ -20,8 +20,7 @@ Deps = TypeVar("Deps", default=Any)
 Output = TypeVar("Output", default=str)
 
 
-@dataclass(frozen=True, slots=True)
-class RunInfo(Generic[Deps]):
+class RunInfo(Struct, Generic[Deps], frozen=True):
     """What an instructions function is told: where it is asked, and the agent's dependencies."""
 
     session_id: str

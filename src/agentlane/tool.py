@@ -7,7 +7,6 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
@@ -41,8 +40,7 @@ class ArgumentsError(Exception):
     """The model's arguments do not fit; the text says where and why. Made by the library, shown to the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolOptions:
+class ToolOptions(Struct, frozen=True, kw_only=True):
     """What every tool declares, however it is built.
 
     - ``replay``: what may happen to a call that was under way when the process died. ``never`` (the default): it gets

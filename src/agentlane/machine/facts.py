@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolResultMessage
 from agentlane.data.operations import OperationState, ReplayPolicy
@@ -17,15 +18,13 @@ class IllegalStep(RuntimeError):
 # Facts. Times, ids and chance are in the fact; the machine has no source of its own.
 
 
-@dataclass(frozen=True, slots=True)
-class RequestIntended:
+class RequestIntended(Struct, frozen=True):
     """A model request is about to be sent under this fresh id."""
 
     response_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """A live request ended with this message (failed and aborted ones included). ``jitter`` is in [0, 1)."""
 
     message: AssistantMessage
@@ -33,8 +32,7 @@ class Answered:
     jitter: float
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(Struct, frozen=True):
     """A request of an earlier pass has no answer; ``message`` holds the prefix that was saved.
 
     ``response_id`` is fresh, for the attempt that may follow; ``unavailable`` says why none can.
@@ -47,23 +45,20 @@ class Interrupted:
     unavailable: ErrorInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallsIntended:
+class CallsIntended(Struct, frozen=True):
     """These planned calls (index, declared policy) are about to start together."""
 
     calls: tuple[tuple[int, ReplayPolicy], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayIntended:
+class ReplayIntended(Struct, frozen=True):
     """The effect of this call, begun by an earlier pass, is about to start again."""
 
     index: int
     policy: ReplayPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The one result of one call. ``terminate`` is the tool's wish to end the run."""
 
     index: int
@@ -71,34 +66,29 @@ class Outcome:
     terminate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomesArrived:
+class OutcomesArrived(Struct, frozen=True):
     """Outcomes, in the order they arrived."""
 
     outcomes: tuple[Outcome, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CallsNotBegun:
+class CallsNotBegun(Struct, frozen=True):
     """A clean close knows that the effects of these calls never began."""
 
     indices: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AbortRequested:
+class AbortRequested(Struct, frozen=True):
     """Somebody asked to abort the operation."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """Nothing stands in the way of the operation's end."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUnavailable:
+class ModelUnavailable(Struct, frozen=True):
     """The model that the operation was accepted with is not in this process."""
 
     error: ErrorInfo
@@ -121,16 +111,14 @@ Fact: TypeAlias = (
 # Changes: what a step writes beside the state itself.
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceAnswer:
+class PlaceAnswer(Struct, frozen=True):
     """The answer becomes the entry ``id``, with its ledger row; the frames saved of it go."""
 
     id: str
     message: AssistantMessage
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceResult:
+class PlaceResult(Struct, frozen=True):
     """The result of call ``index`` of ``answer`` becomes an entry; ``message`` is None when it was staged before."""
 
     answer: str
@@ -138,8 +126,7 @@ class PlaceResult:
     message: ToolResultMessage | None
 
 
-@dataclass(frozen=True, slots=True)
-class StageResult:
+class StageResult(Struct, frozen=True):
     """The result of call ``index`` is kept until the calls before it have theirs."""
 
     answer: str
@@ -147,8 +134,7 @@ class StageResult:
     message: ToolResultMessage
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """The operation's terminal record is written and everything that belongs to it while open goes."""
 
     status: Status
@@ -164,8 +150,7 @@ Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | End
 # Effects that may start once the step is committed.
 
 
-@dataclass(frozen=True, slots=True)
-class RequestModel:
+class RequestModel(Struct, frozen=True):
     """Send the request whose answer will be ``response_id``."""
 
     response_id: str
@@ -173,8 +158,7 @@ class RequestModel:
     model_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunCall:
+class RunCall(Struct, frozen=True):
     """Start the effect of call ``index``; ``replays`` counts starts after a death."""
 
     index: int
@@ -185,8 +169,7 @@ class RunCall:
 Effect: TypeAlias = RequestModel | RunCall
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One transition: the state after it (None when the operation has ended), what to write, what to start."""
 
     state: OperationState | None

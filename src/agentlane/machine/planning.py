@@ -6,8 +6,9 @@ The driver turns a verdict into a fact, takes the step, and asks again until the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
@@ -25,8 +26,7 @@ from agentlane.data.operations import (
 from agentlane.machine.table import Rules
 
 
-@dataclass(frozen=True, slots=True)
-class CallView:
+class CallView(Struct, frozen=True):
     """What this process knows of one call: why it cannot run (text for the model), its policy now, and its manners.
 
     ``policy`` is None when no implementation is here. ``problem`` is None when the arguments are valid.
@@ -37,8 +37,7 @@ class CallView:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What this process knows besides the state.
 
     ``live`` are the calls whose effect runs in this pass or whose outcome has not been taken yet; ``not_begun`` are
@@ -56,30 +55,25 @@ class View:
     model_problem: ErrorInfo | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AskModel:
+class AskModel(Struct, frozen=True):
     """Intend a model request."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecoverRequest:
+class RecoverRequest(Struct, frozen=True):
     """Settle a request that an earlier pass left without an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropRequest:
+class DropRequest(Struct, frozen=True):
     """Settle a request that was intended and, since an abort came, never sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartCalls:
+class StartCalls(Struct, frozen=True):
     """Intend these planned calls together."""
 
     calls: tuple[tuple[int, ReplayPolicy], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCall:
+class ReplayCall(Struct, frozen=True):
     """Intend to run this call of an earlier pass again."""
 
     index: int
@@ -90,34 +84,29 @@ SettledWithout: TypeAlias = Literal["not_started", "interrupted", "refused", "cu
 """Why a call gets a result that its tool did not give."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettleCalls:
+class SettleCalls(Struct, frozen=True):
     """Give these calls results that their tools did not give."""
 
     calls: tuple[tuple[int, SettledWithout], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """End the operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """End the operation: its model is not here."""
 
     error: ErrorInfo
 
 
-@dataclass(frozen=True, slots=True)
-class SleepUntil:
+class SleepUntil(Struct, frozen=True):
     """Nothing can go on before this time."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(Struct, frozen=True):
     """Something that runs in this pass must report first."""
 
 

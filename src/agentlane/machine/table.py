@@ -11,9 +11,9 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo
@@ -59,8 +59,7 @@ from agentlane.machine.facts import (
 RETRY_AFTER_MAX_MS = 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The parts of the captured configuration that transitions depend on."""
 
     retry: RetryPolicy
