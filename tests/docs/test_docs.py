@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+import agentlane
+from agentlane import (
+    AbortReceipt,
+    Admitted,
+    AgentLaneError,
+    CallRecord,
+    LaneInspection,
+    Operation,
+    OperationResult,
+    inspection,
+)
+from agentlane.data import results
 from tests.docs.pages import ROOT, anchors, blocks, links, name_of, pages
 
 SECONDS_MAX = 60
@@ -28,7 +42,8 @@ def test_python_blocks_run_and_print_what_the_page_says(
         place = f"{name_of(page)}:{block.line}"
         if block.language == "python":
             # The lines before it are kept, so that a traceback names the page's own line.
-            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
+            flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if block.marker == "fragment" else 0
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", flags, dont_inherit=True)
             if block.marker == "file":
                 (tmp_path / block.file).write_text(block.text)
             elif block.marker != "fragment":
@@ -100,3 +115,33 @@ def run_as_shown(program: str, folder: Path, *, killed: bool = False) -> list[st
     _, problems = child.communicate(timeout=SECONDS_MAX)
     assert child.returncode == (-signal.SIGKILL if killed else 0), problems
     return [*said, "Killed"] if killed else said
+
+
+def words(page: str) -> set[str]:
+    """The names that a page shows as code."""
+    pieces = re.findall(r"`([^`\n]+)`", (ROOT / "docs" / page).read_text())
+    return {word for piece in pieces for word in re.findall(r"\w+", piece)}
+
+
+@pytest.mark.parametrize("place", ["agentlane", "agentlane.storage", "agentlane.testing"])
+def test_every_public_name_is_in_the_reference(place: str) -> None:
+    named = words("reference/public-api.md") | words("reference/errors.md")
+
+    assert [name for name in importlib.import_module(place).__all__ if name not in named] == []
+
+
+def test_the_errors_page_has_every_error_with_its_code() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (ROOT / "docs/reference/errors.md").read_text(), re.MULTILINE))
+    kinds = [getattr(agentlane, name) for name in agentlane.__all__]
+    errors = {kind.__name__: kind.code for kind in kinds if isinstance(kind, type) and issubclass(kind, AgentLaneError)}
+
+    assert rows == {name: code for name, code in errors.items() if name != "AgentLaneError"}
+
+
+def test_the_results_page_has_every_field_and_state() -> None:
+    named = words("reference/results-and-states.md")
+    records = [OperationResult, Admitted, AbortReceipt, Operation, CallRecord, LaneInspection]
+    fields = {field for record in records for field in record.__struct_fields__}
+    states = {*get_args(inspection.Phase), *get_args(inspection.CallStatus), *get_args(results.Status)}
+
+    assert (fields | states) - named == set()
