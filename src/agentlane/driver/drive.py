@@ -268,6 +268,9 @@ class Pass:
                 if isinstance(verdict, planning.Idle | planning.SleepUntil):
                     break
                 self._follow(verdict, draft)
+                if isinstance(verdict, planning.AskModel | planning.StartCalls | planning.ReplayCall):
+                    verdict = planning.Idle()  # what was just intended must report first
+                    break
             else:
                 raise RuntimeError(f"operation {operation.id} makes no progress at {draft.state!r}")
         if draft.empty:
