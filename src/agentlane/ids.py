@@ -62,4 +62,15 @@ def call_id(answer: str, index: int) -> str:
     return derive(answer, 2 + index)
 
 
+def call_index(answer: str, id: str) -> int | None:
+    """Which call of ``answer`` has this id; None if it is not one that ``call_id`` made from it."""
+    if id[:-4] != answer[:-4] or answer[-4:] != "0000":
+        return None
+    try:
+        index = int(id[-4:], 16) - 2
+    except ValueError:
+        return None
+    return index if index >= 0 else None
+
+
 CALLS_MAX = DERIVED_MAX - 2

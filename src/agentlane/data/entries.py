@@ -9,7 +9,7 @@ from msgspec import Struct
 from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
 
 
-class Custom(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="custom"):
+class Custom(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="role", tag="custom"):
     """An application's own entry; not shown to the model. ``type`` is a name, ``data`` is JSON data."""
 
     type: str
@@ -20,7 +20,7 @@ EntryBody: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | Cust
 """What an entry holds."""
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True, gc=False, kw_only=True):
     """One node of the tree: its id, its parent's, its place in the session's total order, when, and its content."""
 
     id: str

@@ -13,21 +13,21 @@ StopReason: TypeAlias = Literal["stop", "tool_calls", "length", "error", "aborte
 """Why an answer ended; ``error`` and ``aborted`` answers are kept but never sent back."""
 
 
-class TextPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="text"):
+class TextPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="text"):
     """Plain text, in a message of any role. ``signature`` is the provider's opaque mark on it, sent back verbatim."""
 
     text: str
     signature: str | None = None
 
 
-class ImagePart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="image"):
+class ImagePart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="image"):
     """An image: base64 ``data`` and its ``mime_type``."""
 
     data: str
     mime_type: str
 
 
-class ThinkingPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="thinking"):
+class ThinkingPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="thinking"):
     """The model's reasoning, with the provider's opaque ``signature`` (kept verbatim)."""
 
     text: str
@@ -35,7 +35,7 @@ class ThinkingPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     redacted: bool = False
 
 
-class ToolCallPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="tool_call"):
+class ToolCallPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="tool_call"):
     """A call that the model asks for. ``id`` is the provider's own, kept but never used as a key.
 
     ``arguments`` is the object asked for; when it did not parse or broke the border rule it is None and
@@ -49,7 +49,7 @@ class ToolCallPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     signature: str | None = None
 
 
-class ProviderPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="provider"):
+class ProviderPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="provider"):
     """An opaque part of one provider (a call that it executed itself, say); sent back to that provider verbatim."""
 
     provider: str
@@ -60,7 +60,7 @@ UserPart: TypeAlias = TextPart | ImagePart
 AssistantPart: TypeAlias = TextPart | ThinkingPart | ToolCallPart | ProviderPart
 
 
-class ModelIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ModelIdentity(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Which model answered: the provider's name and the model's name there."""
 
     provider: str
@@ -70,7 +70,7 @@ class ModelIdentity(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.provider}:{self.name}"
 
 
-class ErrorInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A stored error: stable ``code``, human ``message``, and whether trying again may help."""
 
     code: str
@@ -79,13 +79,15 @@ class ErrorInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_after_ms: int | None = None
 
 
-class UserMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="user"):
+class UserMessage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="role", tag="user"):
     """What the application or its user says to the model."""
 
     content: tuple[UserPart, ...]
 
 
-class AssistantMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="assistant"):
+class AssistantMessage(
+    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="role", tag="assistant"
+):
     """One settled answer of a model, failed and aborted ones included.
 
     ``answers`` names the input entries that this is the first answer to; the library fills it in.
@@ -110,7 +112,9 @@ class AssistantMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
         return "".join(part.text for part in self.content if type(part) is TextPart)
 
 
-class ToolResultMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", tag="tool_result"):
+class ToolResultMessage(
+    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="role", tag="tool_result"
+):
     """The one result of one call; its entry's id is the call's id. ``call_id`` is the provider's id of the call."""
 
     call_id: str
@@ -129,7 +133,7 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
 """A message of a conversation, of any role."""
 
 
-class PartStart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="start"):
+class PartStart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="frame", tag="start"):
     """A part of a streaming answer begins. ``id`` and ``name`` are those of a call."""
 
     index: int
@@ -138,21 +142,21 @@ class PartStart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field
     name: str = ""
 
 
-class PartDelta(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="delta"):
+class PartDelta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="frame", tag="delta"):
     """More text of the part at ``index``; for a call, more of its raw argument text."""
 
     index: int
     text: str
 
 
-class PartEnd(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="end"):
+class PartEnd(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="frame", tag="end"):
     """The part at ``index`` is whole: ``part`` replaces what its deltas showed."""
 
     index: int
     part: AssistantPart
 
 
-class UsageSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="frame", tag="usage"):
+class UsageSeen(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="frame", tag="usage"):
     """Usage that the provider reported before the end; kept if the stream is cut."""
 
     usage: Usage

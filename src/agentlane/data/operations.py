@@ -16,7 +16,7 @@ ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent"]
 """What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not."""
 
 
-class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RetryPolicy(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How failed model requests are tried again: at most ``attempts``, with capped exponential backoff and jitter."""
 
     attempts: int = 3
@@ -24,7 +24,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cap_ms: int = 30_000
 
 
-class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Limits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The bounds an operation runs under."""
 
     max_restarts: int = 3
@@ -34,7 +34,7 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_result_bytes: int = 262_144
 
 
-class OperationConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OperationConfig(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What an operation runs with, captured when it was accepted (``op.config``)."""
 
     agent: str
@@ -45,7 +45,7 @@ class OperationConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: Limits = Limits()
 
 
-class OperationMeta(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OperationMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What an operation is (``op.meta``): written once, when it is accepted."""
 
     lane: str
@@ -59,11 +59,11 @@ class OperationMeta(Struct, frozen=True, kw_only=True, omit_defaults=True):
 # One call of an answer. Arrays on disk: ["planned"], ["effect_pending", "safe", 1, 0], ["placed", false].
 
 
-class Planned(Struct, frozen=True, array_like=True, tag="planned"):
+class Planned(Struct, frozen=True, gc=False, array_like=True, tag="planned"):
     """Not started; or known not to have begun."""
 
 
-class EffectPending(Struct, frozen=True, array_like=True, tag="effect_pending"):
+class EffectPending(Struct, frozen=True, gc=False, array_like=True, tag="effect_pending"):
     """The intent is committed: the effect may have begun. ``attempt`` counts starts, ``replays`` those after deaths."""
 
     policy: ReplayPolicy
@@ -71,13 +71,13 @@ class EffectPending(Struct, frozen=True, array_like=True, tag="effect_pending"):
     replays: int = 0
 
 
-class OutcomeReady(Struct, frozen=True, array_like=True, tag="outcome_ready"):
+class OutcomeReady(Struct, frozen=True, gc=False, array_like=True, tag="outcome_ready"):
     """The outcome is durable (staged) and waits for the calls before it."""
 
     terminate: bool = False
 
 
-class Placed(Struct, frozen=True, array_like=True, tag="placed"):
+class Placed(Struct, frozen=True, gc=False, array_like=True, tag="placed"):
     """The outcome is an entry of the conversation."""
 
     terminate: bool = False
@@ -86,7 +86,7 @@ class Placed(Struct, frozen=True, array_like=True, tag="placed"):
 CallState: TypeAlias = Planned | EffectPending | OutcomeReady | Placed
 
 
-class Checkpoint(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):
+class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):
     """Between effects: ``next`` says whether the model is asked or the operation ends, ``trigger`` is the entry why."""
 
     next: Literal["respond", "finish"]
@@ -97,7 +97,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     cancel_requested_at: int | None = None
 
 
-class Generating(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="generating"):
+class Generating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="generating"):
     """A model request may be under way; its answer will be the entry ``response_id``, its usage the id derived from it.
 
     ``attempt`` counts requests of this turn; ``retries`` those after provider errors, ``restarts`` those after deaths.
@@ -113,7 +113,7 @@ class Generating(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     cancel_requested_at: int | None = None
 
 
-class RetryWait(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="retry_wait"):
+class RetryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="retry_wait"):
     """The next attempt of the turn starts when the clock reaches ``not_before`` (milliseconds)."""
 
     attempt: int
@@ -127,7 +127,7 @@ class RetryWait(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field
     cancel_requested_at: int | None = None
 
 
-class Tools(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at", tag="tools"):
+class Tools(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="tools"):
     """The calls of ``answer``, one short state each, in the order the model asked."""
 
     calls: tuple[CallState, ...]
@@ -139,7 +139,7 @@ class Tools(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="at
 OperationState: TypeAlias = Checkpoint | Generating | RetryWait | Tools
 
 
-class LaneConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LaneConfig(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """``lane.config``: the agent's name, and only what ``configure`` set."""
 
     agent: str
@@ -148,7 +148,7 @@ class LaneConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     settings: dict[str, Any] | None = None
 
 
-class LaneState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LaneState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """``lane.state``: the open operation, if any, and the one settled last."""
 
     current: str | None = None

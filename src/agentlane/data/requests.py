@@ -13,7 +13,7 @@ from agentlane.data.messages import ImagePart, TextPart, UserMessage, UserPart, 
 from agentlane.errors import InvalidMessage
 
 
-class Prompt(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="prompt"):
+class Prompt(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="prompt"):
     """Ask the agent: text and images as one message, or user messages as they are (not both)."""
 
     text: str = ""
@@ -25,7 +25,7 @@ Request: TypeAlias = Prompt
 """What ``accept`` takes."""
 
 
-class RequestInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RequestInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The durable short form of a request: its kind, and the digest by which a repeated one is known."""
 
     kind: str

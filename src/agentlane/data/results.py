@@ -12,7 +12,7 @@ from agentlane.data.usage import UsageTotals
 Status: TypeAlias = Literal["completed", "failed", "aborted"]
 
 
-class OperationResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The terminal record (``result/{op}``), written once in the commit that ends the operation.
 
     ``code`` refines the status: ``length``, ``restarts_exhausted``, ``model_unavailable``, or the error's own code.
@@ -38,7 +38,7 @@ class OperationResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: UsageTotals = UsageTotals()
 
 
-class Admitted(Struct, frozen=True, kw_only=True):
+class Admitted(Struct, frozen=True, gc=False, kw_only=True):
     """An accepted operation: durable, and started by nobody yet. ``inputs`` are the prompt's entry ids."""
 
     operation_id: str
@@ -46,13 +46,13 @@ class Admitted(Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...]
 
 
-class Settled(Struct, frozen=True):
+class Settled(Struct, frozen=True, gc=False):
     """A drive ended with the operation's terminal record."""
 
     result: OperationResult
 
 
-class RetryReason(Struct, frozen=True, kw_only=True, tag="retry"):
+class RetryReason(Struct, frozen=True, gc=False, kw_only=True, tag="retry"):
     """The next model request must not start before ``not_before`` (milliseconds); ``error`` is the last one's."""
 
     not_before: int
@@ -63,7 +63,7 @@ class RetryReason(Struct, frozen=True, kw_only=True, tag="retry"):
 WaitReason: TypeAlias = RetryReason
 
 
-class Waiting(Struct, frozen=True):
+class Waiting(Struct, frozen=True, gc=False):
     """A drive ended while the operation must wait: every reason, and the earliest time it can go on (milliseconds)."""
 
     operation_id: str
@@ -71,7 +71,7 @@ class Waiting(Struct, frozen=True):
     wake_at: int | None
 
 
-class AbortReceipt(Struct, frozen=True, kw_only=True):
+class AbortReceipt(Struct, frozen=True, gc=False, kw_only=True):
     """What ``request_abort`` committed: whether this call was the one that asked, and what the operation is now.
 
     ``status`` is ``cancel_requested``, or the status of an operation that is settled already.

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Tokens and cost of one attempt. None is unknown and never means zero; cost is in billionths of the currency."""
 
     input_tokens: int | None = None
@@ -34,7 +34,7 @@ NOTHING_SENT = Usage(
 """Usage of an attempt of which this pass knows that no request was sent."""
 
 
-class UsageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UsageRow(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One row of the ledger: one attempt (``entry_id`` is its answer), or one adjustment made by the caller."""
 
     id: str
@@ -46,7 +46,7 @@ class UsageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str | None = None
 
 
-class UsageTotals(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UsageTotals(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Sums over ledger rows; an unknown count adds nothing and makes its row one of ``unknown_rows``."""
 
     rows: int = 0
@@ -73,7 +73,7 @@ class UsageTotals(Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-class Stats(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Stats(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a session holds: number of entries, and the totals of its usage ledger."""
 
     entries: int = 0

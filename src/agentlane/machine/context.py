@@ -4,7 +4,7 @@ Rules
 - Error and aborted answers are left out whole, and so are answers without content and entries of applications.
 - Every call that is sent is followed directly by its result, in call order. Where a result is missing further up the
   path (an import, a branch made inside a batch), one that says so is put in the request only.
-- A result without its call is left out.
+- A result without its call is left out; one with its call goes under the call's name.
 - Ids of calls are unique in the request: an empty or repeated one of the provider gets a suffix.
 - Text that is empty is left out; a result without content says so.
 The prefix never changes when the path grows, so a provider's prompt cache holds.
@@ -28,7 +28,7 @@ from agentlane.data.messages import (
     UserMessage,
     UserPart,
 )
-from agentlane.ids import call_id
+from agentlane.ids import call_index
 
 NO_OUTPUT = "(no output)"
 NOT_AVAILABLE = "The result of this call is not available on this branch."
@@ -83,9 +83,9 @@ class _Batch:
 
     def open_index(self, entry_id: str, message: ToolResultMessage) -> int | None:
         """Which call the result answers: the one that reserved its id, else the first open one it names."""
-        for index in range(len(self.calls)):
-            if self.results[index] is None and entry_id == call_id(self.answer_id, index):
-                return index
+        reserved = call_index(self.answer_id, entry_id)
+        if reserved is not None and reserved < len(self.calls) and self.results[reserved] is None:
+            return reserved
         for index, call in enumerate(self.calls):
             if self.results[index] is None and call.id == message.call_id:
                 return index
@@ -134,18 +134,26 @@ class ModelContext:
 
     def _add_answer(self, entry_id: str, body: AssistantMessage) -> None:
         parts: list[AssistantPart] = []
+        calls: list[ToolCallPart] = []
         sent_ids: list[str] = []
+        changed = False
         for part in body.content:
             if isinstance(part, ToolCallPart):
-                sent_ids.append(self._unique(part.id))
-                parts.append(part if part.id == sent_ids[-1] else replace(part, id=sent_ids[-1]))
-            elif not _is_empty(part):
-                parts.append(part)
+                sent_id = self._unique(part.id)
+                calls.append(part)
+                sent_ids.append(sent_id)
+                if part.id != sent_id:
+                    part = replace(part, id=sent_id)
+                    changed = True
+            elif _is_empty(part):
+                changed = True
+                continue
+            parts.append(part)
         if not parts:
             return
-        self._messages.append(body if parts == list(body.content) else replace(body, content=tuple(parts)))
-        if sent_ids:
-            self._batch = _Batch(entry_id, body.calls, tuple(sent_ids))
+        self._messages.append(replace(body, content=tuple(parts)) if changed else body)
+        if calls:
+            self._batch = _Batch(entry_id, tuple(calls), tuple(sent_ids))
 
     def _add_result(self, entry_id: str, body: ToolResultMessage) -> None:
         batch = self._batch
@@ -184,9 +192,12 @@ def _results(batch: _Batch) -> Iterator[ToolResultMessage]:
     for sent_id, call, result in zip(batch.sent_ids, batch.calls, batch.results, strict=True):
         message = not_available(call) if result is None else result
         content: tuple[UserPart, ...] = tuple(part for part in message.content if not _is_empty(part))
-        if not content:
-            content = (TextPart(text=NO_OUTPUT),)
-        yield replace(message, call_id=sent_id, content=content)
+        whole = content and len(content) == len(message.content)
+        if whole and message.call_id == sent_id and message.name == call.name:
+            yield message
+        else:
+            sent = content or (TextPart(text=NO_OUTPUT),)
+            yield replace(message, call_id=sent_id, name=call.name, content=sent)
 
 
 def _is_empty(part: object) -> bool:

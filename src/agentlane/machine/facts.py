@@ -18,13 +18,13 @@ class IllegalStep(RuntimeError):
 # Facts. Times, ids and chance are in the fact; the machine has no source of its own.
 
 
-class RequestIntended(Struct, frozen=True):
+class RequestIntended(Struct, frozen=True, gc=False):
     """A model request is about to be sent under this fresh id."""
 
     response_id: str
 
 
-class Answered(Struct, frozen=True):
+class Answered(Struct, frozen=True, gc=False):
     """A live request ended with this message (failed and aborted ones included). ``jitter`` is in [0, 1)."""
 
     message: AssistantMessage
@@ -32,7 +32,7 @@ class Answered(Struct, frozen=True):
     jitter: float
 
 
-class Interrupted(Struct, frozen=True):
+class Interrupted(Struct, frozen=True, gc=False):
     """A request of an earlier pass has no answer; ``message`` holds the prefix that was saved.
 
     ``response_id`` is fresh, for the attempt that may follow; ``unavailable`` says why none can.
@@ -45,20 +45,20 @@ class Interrupted(Struct, frozen=True):
     unavailable: ErrorInfo | None = None
 
 
-class CallsIntended(Struct, frozen=True):
+class CallsIntended(Struct, frozen=True, gc=False):
     """These planned calls (index, declared policy) are about to start together."""
 
     calls: tuple[tuple[int, ReplayPolicy], ...]
 
 
-class ReplayIntended(Struct, frozen=True):
+class ReplayIntended(Struct, frozen=True, gc=False):
     """The effect of this call, begun by an earlier pass, is about to start again."""
 
     index: int
     policy: ReplayPolicy
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, gc=False):
     """The one result of one call. ``terminate`` is the tool's wish to end the run."""
 
     index: int
@@ -66,29 +66,29 @@ class Outcome(Struct, frozen=True):
     terminate: bool = False
 
 
-class OutcomesArrived(Struct, frozen=True):
+class OutcomesArrived(Struct, frozen=True, gc=False):
     """Outcomes, in the order they arrived."""
 
     outcomes: tuple[Outcome, ...]
 
 
-class CallsNotBegun(Struct, frozen=True):
+class CallsNotBegun(Struct, frozen=True, gc=False):
     """A clean close knows that the effects of these calls never began."""
 
     indices: tuple[int, ...]
 
 
-class AbortRequested(Struct, frozen=True):
+class AbortRequested(Struct, frozen=True, gc=False):
     """Somebody asked to abort the operation."""
 
     at: int
 
 
-class Finished(Struct, frozen=True):
+class Finished(Struct, frozen=True, gc=False):
     """Nothing stands in the way of the operation's end."""
 
 
-class ModelUnavailable(Struct, frozen=True):
+class ModelUnavailable(Struct, frozen=True, gc=False):
     """The model that the operation was accepted with is not in this process."""
 
     error: ErrorInfo
@@ -111,14 +111,14 @@ Fact: TypeAlias = (
 # Changes: what a step writes beside the state itself.
 
 
-class PlaceAnswer(Struct, frozen=True):
+class PlaceAnswer(Struct, frozen=True, gc=False):
     """The answer becomes the entry ``id``, with its ledger row; the frames saved of it go."""
 
     id: str
     message: AssistantMessage
 
 
-class PlaceResult(Struct, frozen=True):
+class PlaceResult(Struct, frozen=True, gc=False):
     """The result of call ``index`` of ``answer`` becomes an entry; ``message`` is None when it was staged before."""
 
     answer: str
@@ -126,7 +126,7 @@ class PlaceResult(Struct, frozen=True):
     message: ToolResultMessage | None
 
 
-class StageResult(Struct, frozen=True):
+class StageResult(Struct, frozen=True, gc=False):
     """The result of call ``index`` is kept until the calls before it have theirs."""
 
     answer: str
@@ -134,7 +134,7 @@ class StageResult(Struct, frozen=True):
     message: ToolResultMessage
 
 
-class End(Struct, frozen=True):
+class End(Struct, frozen=True, gc=False):
     """The operation's terminal record is written and everything that belongs to it while open goes."""
 
     status: Status
@@ -150,7 +150,7 @@ Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | End
 # Effects that may start once the step is committed.
 
 
-class RequestModel(Struct, frozen=True):
+class RequestModel(Struct, frozen=True, gc=False):
     """Send the request whose answer will be ``response_id``."""
 
     response_id: str
@@ -158,7 +158,7 @@ class RequestModel(Struct, frozen=True):
     model_index: int
 
 
-class RunCall(Struct, frozen=True):
+class RunCall(Struct, frozen=True, gc=False):
     """Start the effect of call ``index``; ``replays`` counts starts after a death."""
 
     index: int
@@ -169,7 +169,7 @@ class RunCall(Struct, frozen=True):
 Effect: TypeAlias = RequestModel | RunCall
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """One transition: the state after it (None when the operation has ended), what to write, what to start."""
 
     state: OperationState | None

@@ -26,7 +26,7 @@ from agentlane.data.operations import (
 from agentlane.machine.table import Rules
 
 
-class CallView(Struct, frozen=True):
+class CallView(Struct, frozen=True, gc=False):
     """What this process knows of one call: why it cannot run (text for the model), its policy now, and its manners.
 
     ``policy`` is None when no implementation is here. ``problem`` is None when the arguments are valid.
@@ -37,7 +37,7 @@ class CallView(Struct, frozen=True):
     problem: str | None = None
 
 
-class View(Struct, frozen=True):
+class View(Struct, frozen=True, gc=False):
     """What this process knows besides the state.
 
     ``live`` are the calls whose effect runs in this pass or whose outcome has not been taken yet; ``not_begun`` are
@@ -55,25 +55,25 @@ class View(Struct, frozen=True):
     model_problem: ErrorInfo | None = None
 
 
-class AskModel(Struct, frozen=True):
+class AskModel(Struct, frozen=True, gc=False):
     """Intend a model request."""
 
 
-class RecoverRequest(Struct, frozen=True):
+class RecoverRequest(Struct, frozen=True, gc=False):
     """Settle a request that an earlier pass left without an answer."""
 
 
-class DropRequest(Struct, frozen=True):
+class DropRequest(Struct, frozen=True, gc=False):
     """Settle a request that was intended and, since an abort came, never sent."""
 
 
-class StartCalls(Struct, frozen=True):
+class StartCalls(Struct, frozen=True, gc=False):
     """Intend these planned calls together."""
 
     calls: tuple[tuple[int, ReplayPolicy], ...]
 
 
-class ReplayCall(Struct, frozen=True):
+class ReplayCall(Struct, frozen=True, gc=False):
     """Intend to run this call of an earlier pass again."""
 
     index: int
@@ -84,29 +84,29 @@ SettledWithout: TypeAlias = Literal["not_started", "interrupted", "refused", "cu
 """Why a call gets a result that its tool did not give."""
 
 
-class SettleCalls(Struct, frozen=True):
+class SettleCalls(Struct, frozen=True, gc=False):
     """Give these calls results that their tools did not give."""
 
     calls: tuple[tuple[int, SettledWithout], ...]
 
 
-class Finish(Struct, frozen=True):
+class Finish(Struct, frozen=True, gc=False):
     """End the operation."""
 
 
-class GiveUp(Struct, frozen=True):
+class GiveUp(Struct, frozen=True, gc=False):
     """End the operation: its model is not here."""
 
     error: ErrorInfo
 
 
-class SleepUntil(Struct, frozen=True):
+class SleepUntil(Struct, frozen=True, gc=False):
     """Nothing can go on before this time."""
 
     at: int
 
 
-class Idle(Struct, frozen=True):
+class Idle(Struct, frozen=True, gc=False):
     """Something that runs in this pass must report first."""
 
 

@@ -59,7 +59,7 @@ from agentlane.machine.facts import (
 RETRY_AFTER_MAX_MS = 24 * 3600 * 1000
 
 
-class Rules(Struct, frozen=True):
+class Rules(Struct, frozen=True, gc=False):
     """The parts of the captured configuration that transitions depend on."""
 
     retry: RetryPolicy
