@@ -1,0 +1,227 @@
+"""Claim: the table of the durability page is true: once a call has returned, a kill takes nothing of it.
+
+What a kill leaves is what the operating system has of the files at that moment. So after each call the files are
+copied, by another process (closing a descriptor of the database in this one would drop its locks), and the copy opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlane import (
+    Agent,
+    ListAddress,
+    Operation,
+    Prompt,
+    Session,
+    Settled,
+    TextPart,
+    ToolContext,
+    Usage,
+    UserMessage,
+    ValueAddress,
+    Waiting,
+    open_session,
+    tool,
+)
+from agentlane.storage import JsonlStore, SqliteStore, Store
+from agentlane.testing import ScriptedModel, call, fail, hang
+from tests.docs.pages import ROOT
+
+VALUE = ValueAddress("app.test", "value", int)
+LIST = ListAddress("app.test", "list", int)
+
+
+class Bench:
+    """A store on disk, and copies of it as a kill would leave it."""
+
+    def __init__(self, folder: Path, kind: str, durability: Any) -> None:
+        self.folder = folder
+        self._kind = kind
+        self._durability = durability
+        self._copies = 0
+
+    def store(self, folder: Path) -> Store:
+        if self._kind == "sqlite":
+            return SqliteStore(folder / "work.db", durability=self._durability)
+        return JsonlStore(folder, durability=self._durability)
+
+    async def after_kill(self, look: Callable[[Session], Awaitable[Any]]) -> Any:
+        """What ``look`` sees in the session that a kill would leave now."""
+        self._copies += 1
+        copy = self.folder.with_name(f"copy-{self._copies}")
+        subprocess.run(["cp", "-R", str(self.folder), str(copy)], check=True)
+        store = self.store(copy)
+        async with open_session(store, create=False) as session:
+            seen = await look(session)
+        await store.close()
+        return seen
+
+
+@pytest.mark.parametrize("durability", ["disk", "process"])
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_path: Path) -> None:
+    (tmp_path / "live").mkdir()
+    bench = Bench(tmp_path / "live", kind, durability)
+    halted = asyncio.Event()
+
+    @tool(replay="safe")
+    async def halt(ctx: ToolContext) -> str:
+        """Say how far it is, keep a memo, and never end."""
+        await ctx.progress("half way")
+        await ctx.set_memo("done", 5)
+        halted.set()
+        await asyncio.Event().wait()
+        return ""
+
+    memos: list[Any] = []
+
+    @tool(name="halt", replay="safe")
+    async def read_memo(ctx: ToolContext) -> str:
+        """What a replay finds."""
+        memos.append(await ctx.memo("done"))
+        return ""
+
+    script = [
+        "hello",
+        fail("overloaded", retryable=True, retry_after_ms=3_600_000),
+        [call("halt")],
+        hang(),
+    ]
+    agent = Agent("tester", model=ScriptedModel(script), tools=[halt])
+
+    def looking(look: Callable[[Any], Awaitable[Any]]) -> Callable[[Session], Awaitable[Any]]:
+        """A look at the lane, which a copy must hold."""
+
+        async def at_lane(session: Session) -> Any:
+            assert session.lanes() == ["main"]
+            return await look(
+                await session.lane("main", Agent("tester", model=ScriptedModel(script), tools=[read_memo]))
+            )
+
+        return at_lane
+
+    async def operation(session: Session) -> Operation:
+        (found,) = session.open_operations()
+        return found
+
+    live = bench.store(bench.folder)
+    info = await live.create("s", metadata={"made": 1})
+    store = bench.store(bench.folder)
+    assert [each.id for each in await store.list()] == [info.id]
+
+    async with open_session(live) as session:
+        # lane, branch
+        lane = await session.lane("main", agent)
+        assert await bench.after_kill(looking(_tip)) is None
+        side = await session.create_branch("side")
+        assert await bench.after_kill(_branches) == ["main", "side"]
+        said = await side.append_message(UserMessage(content=(TextPart(text="aside"),)))
+        assert await bench.after_kill(lambda s: s.entry(said.id)) == said
+
+        # values, lists, names, labels, ledger, entries
+        await session.set_value(VALUE, 3)
+        assert await bench.after_kill(lambda s: s.value(VALUE)) == 3
+        await session.delete_value(VALUE)
+        assert await bench.after_kill(lambda s: s.value(VALUE)) is None
+        await session.append(LIST, 4)
+        assert [each for _, each in await bench.after_kill(lambda s: s.elements(LIST))] == [4]
+        await session.delete_list(LIST)
+        assert await bench.after_kill(lambda s: s.elements(LIST)) == []
+        await session.set_name("a name")
+        assert await bench.after_kill(_name) == "a name"
+        entry = await lane.append_custom("note", {"x": 1})
+        assert await bench.after_kill(looking(_tip)) == entry.id
+        await session.set_label(entry.id, "a label")
+        assert await bench.after_kill(lambda s: s.label(entry.id)) == "a label"
+        await session.record_usage(Usage(cost_nanos=7))
+        assert (await bench.after_kill(_stats)).usage.cost_nanos == 7
+        await lane.configure(settings={"warm": True})
+        assert await bench.after_kill(looking(_settings)) == {"warm": True}
+
+        # accept, drive to the end
+        await lane.accept(Prompt("one"), operation_id="op-1")
+        assert (await bench.after_kill(operation)).operation_id == "op-1"
+        settled = await lane.drive("op-1")
+        assert isinstance(settled, Settled)
+        assert await bench.after_kill(looking(lambda lane: lane.result("op-1"))) == settled.result
+        assert await bench.after_kill(looking(_texts)) == ["one", "hello"]
+
+        # drive to a wait, abort
+        await lane.accept(Prompt("two"), operation_id="op-2")
+        waiting = await lane.drive("op-2", wait_for_retry=False)
+        assert isinstance(waiting, Waiting)
+        assert (await bench.after_kill(operation)).not_before == waiting.wake_at
+        await lane.request_abort("op-2")
+        assert (await bench.after_kill(operation)).cancel_requested_at is not None
+        await lane.drive("op-2")
+
+        # progress and memo of a running tool
+        await lane.accept(Prompt("three"), operation_id="op-3")
+        driving = asyncio.create_task(lane.drive("op-3"))
+        await halted.wait()
+
+        async def resumed(lane: Any) -> Any:
+            running = asyncio.create_task(lane.drive("op-3"))
+            await lane.agent.model.hanging()
+            running.cancel()
+            return memos[-1]
+
+        assert await bench.after_kill(looking(resumed)) == 5
+
+        async def aborted(lane: Any) -> Any:
+            await lane.request_abort("op-3")
+            await lane.drive("op-3")
+            return (await _texts(lane))[-1]
+
+        assert (await bench.after_kill(looking(aborted))).startswith("Last progress that was saved before")
+    with pytest.raises(Exception, match="closed"):
+        await driving
+    assert (await bench.after_kill(operation)).operation_id == "op-3"
+    await live.close()
+    await store.close()
+
+
+def test_every_call_of_the_page_is_tried_here() -> None:
+    page = (ROOT / "docs" / "reference" / "durability.md").read_text()
+    rows = page[page.index("| after this returned") : page.index("Things that have no call")]
+    called = set(re.findall(r"(\w+)\(", rows))
+
+    assert {"accept", "drive", "set_memo", "record_usage"} <= called
+    assert {name for name in called if f"{name}(" not in Path(__file__).read_text()} == set()
+
+
+async def _tip(lane: Any) -> Any:
+    return lane.tip()
+
+
+async def _branches(session: Session) -> list[str]:
+    return session.branches()
+
+
+async def _name(session: Session) -> Any:
+    return session.name
+
+
+async def _stats(session: Session) -> Any:
+    return session.stats()
+
+
+async def _texts(lane: Any) -> list[str]:
+    found = []
+    for message in await lane.messages():
+        parts = message.content if isinstance(message, UserMessage) else [message]
+        found.append("".join(part.text for part in parts))
+    return found
+
+
+async def _settings(lane: Any) -> Any:
+    await lane.run(Prompt("look"))
+    return lane.agent.model.requests[0].settings
