@@ -329,11 +329,16 @@ async def test_more_branches_than_are_kept_in_memory_go_on_where_they_ended(stor
             [entry(f"{branch}-{step}", f"{branch}-{step - 1}" if step else "root") for branch in range(branches)]
         )
 
+    await session.submit([entry("x", "7-2"), entry("y", "7-2"), entry("z", "7-1"), entry("xx", "x"), entry("yy", "y")])
+
     assert len(session.written.ends) == ENDS_MAX
+    for tip, above in (("xx", "x"), ("yy", "y")):
+        assert [row.id for row in await session.path(tip)] == [tip, above, "7-2", "7-1", "7-0", "root"]
+    assert [row.id for row in await session.path("z")] == ["z", "7-1", "7-0", "root"]
     for branch in (0, 1, branches - 1):
         assert [row.id for row in await session.path(f"{branch}-2")] == [*(f"{branch}-{n}" for n in (2, 1, 0)), "root"]
     with sql(path) as shell:  # the first branch extends the root's segment, each other one opened one
-        assert shell.execute("SELECT count(*) FROM segment").fetchall() == [(branches,)]
+        assert shell.execute("SELECT count(*) FROM segment").fetchall() == [(branches + 2,)]
 
 
 async def test_memory_does_not_grow_with_the_session(store: SqliteStore) -> None:

@@ -13,6 +13,7 @@ PAGE_BYTES: Final = 2048
 
 TALK_KINDS: Final = frozenset({"user", "assistant", "tool_result"})
 """The kinds that most entries are of, which the index of landmarks leaves out."""
+_IS_LANDMARK: Final = "kind <> 'user' AND kind <> 'assistant' AND kind <> 'tool_result'"
 
 POSITION_BITS: Final = 32
 """``place`` is ``segment << POSITION_BITS | position``: a path is a few ranges of one integer key."""
@@ -37,7 +38,7 @@ CREATE: Final = (
         base INTEGER
     ) STRICT
     """,
-    f"""
+    """
     CREATE TABLE entry (
         place INTEGER PRIMARY KEY,
         session INTEGER NOT NULL,
@@ -47,14 +48,18 @@ CREATE: Final = (
         at INTEGER NOT NULL,
         kind TEXT NOT NULL,
         payload TEXT NOT NULL,
-        segment INTEGER GENERATED ALWAYS AS (place >> {POSITION_BITS}) VIRTUAL,
-        position INTEGER GENERATED ALWAYS AS (place & {(1 << POSITION_BITS) - 1}) VIRTUAL,
         UNIQUE (session, id),
         UNIQUE (session, seq)
     ) STRICT
     """,
+    # For people who read; generated columns would be computed for each insert.
+    f"""
+    CREATE VIEW entry_by_segment AS
+    SELECT place >> {POSITION_BITS} AS segment, place & {(1 << POSITION_BITS) - 1} AS position, entry.* FROM entry
+    """,
     # The few entries that are not part of the talk are where walks stop (compactions): found without reading others.
-    "CREATE INDEX entry_landmark ON entry (kind, place) WHERE kind NOT IN ('user', 'assistant', 'tool_result')",
+    # Not `NOT IN`, for which SQLite builds a table at each insert.
+    f"CREATE INDEX entry_landmark ON entry (kind, place) WHERE {_IS_LANDMARK}",
     """
     CREATE TABLE value (
         session INTEGER NOT NULL,
@@ -179,9 +184,8 @@ SELECT_BASE: Final = "SELECT base FROM segment WHERE id = ? AND session = ?"
 SELECT_TALK_PLACE: Final = """
     SELECT place FROM entry WHERE place BETWEEN ?1 AND ?2 AND kind = ?3 ORDER BY place DESC LIMIT 1
 """
-SELECT_LANDMARK_PLACE: Final = """
-    SELECT place FROM entry
-    WHERE kind = ?3 AND kind NOT IN ('user', 'assistant', 'tool_result') AND place BETWEEN ?1 AND ?2
+SELECT_LANDMARK_PLACE: Final = f"""
+    SELECT place FROM entry WHERE kind = ?3 AND {_IS_LANDMARK} AND place BETWEEN ?1 AND ?2
     ORDER BY place DESC LIMIT 1
 """
 

@@ -153,12 +153,17 @@ class CommitRows:
 
         ``InvalidWrite`` where the file knows better; the caller then undoes both.
         """
-        execute, executemany = database.execute, database.executemany
-        for seq, entry_id, parent_id, kind, payload in self.entries:
-            place = _next_place(database, key, written.ends, entry_id, parent_id)
-            row = (place, key, seq, entry_id, parent_id, self.at, kind, payload)
-            if execute(schema.INSERT_ENTRY, row).rowcount != 1:
-                raise InvalidWrite(f"entry {entry_id}: the id is used by a usage row", id=entry_id)
+        executemany = database.executemany
+        if self.entries:
+            places = _Places(database, key, written.ends)
+            rows = [
+                (places.take(entry_id, parent_id), key, seq, entry_id, parent_id, self.at, kind, payload)
+                for seq, entry_id, parent_id, kind, payload in self.entries
+            ]
+            if executemany(schema.INSERT_ENTRY, rows).rowcount != len(rows):
+                raise InvalidWrite(
+                    "the id of an entry is used by a usage row; entries and usage rows share one id space"
+                )
         if self.deleted_lists:
             executemany(schema.DELETE_LIST, self.deleted_lists)
         if self.elements:
@@ -167,9 +172,8 @@ class CommitRows:
             executemany(schema.DELETE_VALUE, self.deleted_values)
         if self.set_values:
             executemany(schema.SET_VALUE, self.set_values)
-        for usage in self.usage:
-            if execute(schema.INSERT_USAGE, usage).rowcount != 1:
-                raise InvalidWrite(f"usage row {usage[3]}: the id is used by an entry", id=usage[3])
+        if self.usage and executemany(schema.INSERT_USAGE, self.usage).rowcount != len(self.usage):
+            raise InvalidWrite("the id of a usage row is used by an entry; entries and usage rows share one id space")
         if self.entries or self.usage_rows:
             totals: UsageTotals = written.stats.usage
             for each in self.usage_rows:
@@ -191,38 +195,54 @@ def seal(database: sqlite3.Connection, key: int, session_id: str, epoch: int, wr
     written.epoch = epoch
 
 
-def _next_place(
-    database: sqlite3.Connection, key: int, ends: dict[str, int], entry_id: str, parent_id: str | None
-) -> int:
-    """Where a child of ``parent_id`` goes: behind a parent that ends its segment, else to a new segment."""
-    if parent_id is None:
-        place = _new_segment(database, key, base=None)
-    elif parent_id in ends:
-        place = ends.pop(parent_id) + 1
-    else:
-        base = _place_in_file(database, key, entry_id, parent_id)
-        segment = base & ~_MASK
-        last = database.execute(schema.SELECT_LAST_PLACE, (segment, segment | _MASK)).fetchall()[0][0]
-        place = base + 1 if last == base else _new_segment(database, key, base=base)
-    if len(ends) >= ENDS_MAX:
-        del ends[next(iter(ends))]
-    ends[entry_id] = place
-    return place
+class _Places:
+    """Gives the new entries of one commit their places, before any of them is inserted."""
 
+    def __init__(self, database: sqlite3.Connection, key: int, ends: dict[str, int]) -> None:
+        self._database = database
+        self._key = key
+        self._ends = ends
+        self._new: dict[str, int] = {}
+        self._taken: set[int] = set()
 
-def _place_in_file(database: sqlite3.Connection, key: int, entry_id: str, parent_id: str) -> int:
-    rows = database.execute(schema.SELECT_PLACE, (key, parent_id)).fetchall()
-    if not rows:
-        raise InvalidWrite(f"entry {entry_id}: its parent {parent_id} is not in the session", parent_id=parent_id)
-    place: int = rows[0][0]
-    return place
+    def take(self, entry_id: str, parent_id: str | None) -> int:
+        """Behind a parent that ends its segment, else at the start of a new segment."""
+        if parent_id is None:
+            place = self._new_segment(None)
+        elif parent_id in self._ends:
+            place = self._ends.pop(parent_id) + 1
+        else:
+            base = self._new.get(parent_id)
+            if base is None:
+                base = self._in_file(entry_id, parent_id)
+            place = base + 1 if self._is_end(base) else self._new_segment(base)
+        if len(self._ends) >= ENDS_MAX:
+            del self._ends[next(iter(self._ends))]
+        self._ends[entry_id] = self._new[entry_id] = place
+        self._taken.add(place)
+        return place
 
+    def _is_end(self, place: int) -> bool:
+        if place + 1 in self._taken:
+            return False
+        if place in self._taken:
+            return True
+        segment = place & ~_MASK
+        last: int = self._database.execute(schema.SELECT_LAST_PLACE, (segment, segment | _MASK)).fetchall()[0][0]
+        return last == place
 
-def _new_segment(database: sqlite3.Connection, key: int, *, base: int | None) -> int:
-    segment = database.execute(schema.INSERT_SEGMENT, (key, base)).lastrowid
-    if segment is None:
-        raise sqlite3.DatabaseError("SQLite gave no number to a new segment")
-    return segment << schema.POSITION_BITS
+    def _in_file(self, entry_id: str, parent_id: str) -> int:
+        rows = self._database.execute(schema.SELECT_PLACE, (self._key, parent_id)).fetchall()
+        if not rows:
+            raise InvalidWrite(f"entry {entry_id}: its parent {parent_id} is not in the session", parent_id=parent_id)
+        place: int = rows[0][0]
+        return place
+
+    def _new_segment(self, base: int | None) -> int:
+        segment = self._database.execute(schema.INSERT_SEGMENT, (self._key, base)).lastrowid
+        if segment is None:
+            raise sqlite3.DatabaseError("SQLite gave no number to a new segment")
+        return segment << schema.POSITION_BITS
 
 
 def _usage_row(key: int, seq: int, at: int, row: UsageRow) -> tuple[Any, ...]:
