@@ -1,0 +1,282 @@
+"""What an application writes, checked by mypy in strict mode: what users rely on is asserted, wrong uses are refused.
+
+It is never run. Each ``type: ignore`` is a claim that the line is an error of that kind: mypy reports one that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, assert_never, assert_type
+
+from msgspec import Struct
+
+from agentlane import (
+    AbortReceipt,
+    Admitted,
+    Agent,
+    AgentLane,
+    AgentLaneError,
+    AssistantMessage,
+    CallRecord,
+    Custom,
+    Entry,
+    ImagePart,
+    LaneBusy,
+    LaneInspection,
+    ListAddress,
+    Message,
+    Model,
+    ModelError,
+    ModelIdentity,
+    ModelLimits,
+    ModelRequest,
+    Operation,
+    OperationResult,
+    PartDelta,
+    PartStart,
+    Prompt,
+    RetryPolicy,
+    RetryTool,
+    RunInfo,
+    Session,
+    Settled,
+    StreamItem,
+    TextPart,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+    ValueAddress,
+    Waiting,
+    accept,
+    drive,
+    open_session,
+    request_abort,
+    requestAbort,
+    tool,
+)
+from agentlane.storage import JsonlStore, MemoryStore, SqliteStore, Store
+from agentlane.testing import FaultPlan, ScriptedModel, answer, call, fail, hang, say
+
+
+@dataclass
+class Deps:
+    """What this application's tools need."""
+
+    root: str
+
+
+class Plan(Struct):
+    title: str
+
+
+# Tools.
+
+
+@tool
+async def plain(x: int) -> str:
+    """Without options."""
+    return str(x)
+
+
+@tool(replay="idempotent", parallel=False, timeout_ms=1_000)
+async def charge(cents: int, ctx: ToolContext[Deps]) -> ToolResult:
+    """With options and a context."""
+    assert_type(ctx.deps, Deps)
+    assert_type(ctx.idempotency_key, str)
+    assert_type(ctx.recovered, bool)
+    await ctx.progress(f"charging in {ctx.deps.root}")
+    await ctx.set_memo("asked", True)
+    if ctx.cancelled:
+        raise RetryTool("again")
+    return ToolResult(content="charged", details={"cents": cents}, terminate=True)
+
+
+@tool(name="look", replay="safe")
+def look_up(name: str) -> dict[str, int]:
+    """A plain function that returns JSON data."""
+    return {name: 1}
+
+
+async def tools_are_still_functions(ctx: ToolContext[Deps]) -> None:
+    assert_type(await plain(3), str)
+    assert_type(look_up("a"), dict[str, int])
+    assert_type(await charge(cents=3, ctx=ctx), ToolResult)
+    await plain("three")  # type: ignore[arg-type]
+    look_up()  # type: ignore[call-arg]
+
+
+@tool(replay="often")  # type: ignore[call-overload, untyped-decorator]
+async def wrong_policy() -> str:
+    return ""
+
+
+by_hand: Tool[Any, Any] = Tool("by_hand", lambda arguments, ctx: "ok", parameters={"type": "object"}, replay="safe")
+
+
+# A model.
+
+
+class EchoModel:
+    """An adapter by the protocol, without a base class."""
+
+    identity = ModelIdentity(provider="echo", name="echo-1")
+    limits = ModelLimits(context_tokens=1_000)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        if not request.messages:
+            raise ModelError("nothing to echo", retryable=True, retry_after_ms=100, sent=False)
+        yield PartStart(index=0, kind="text")
+        yield PartDelta(index=0, text="echo")
+        yield AssistantMessage(
+            content=(TextPart(text="echo"),), stop_reason="stop", usage=Usage(input_tokens=1, output_tokens=1)
+        )
+
+
+class NoModel:
+    """Not a model: it has no identity."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        yield AssistantMessage(content=(), stop_reason="stop")
+
+
+model: Model = EchoModel()
+
+
+# Agents.
+
+
+async def instructions(info: RunInfo[Any]) -> str:
+    return f"You are in {info.lane}."
+
+
+agent = Agent(
+    "teller",
+    model=model,
+    models=[ScriptedModel(["hi"])],
+    tools=[plain, charge, look_up, by_hand],
+    instructions=instructions,
+    settings={"temperature": 0},
+    deps=Deps(root="here"),
+    retry=RetryPolicy(attempts=5),
+    max_parallel=2,
+)
+assert_type(agent, Agent[Deps, str])
+annotated: Agent[Deps] = agent
+bare = Agent(model=ScriptedModel([[say("a"), call("plain", x=1)], answer("b"), fail("overloaded"), hang()]))
+Agent(model=NoModel())  # type: ignore[arg-type]
+Agent("x", EchoModel())  # type: ignore[call-arg]
+Agent(model=EchoModel(), tools=[len])  # type: ignore[list-item]
+
+
+# Sessions and lanes.
+
+
+async def work() -> None:
+    async with open_session("work.db", durability="process", metadata={"a": 1}) as session:
+        assert_type(session, Session)
+        lane = await session.lane("main", agent)
+        assert_type(lane, AgentLane[Deps, str])
+        assert_type(lane.agent.deps, Deps)
+
+        admitted = await lane.accept(Prompt("hello", images=(ImagePart(data="", mime_type="image/png"),)))
+        assert_type(admitted, Admitted)
+        outcome = await lane.drive(admitted.operation_id, wait_for_retry=False)
+        match outcome:
+            case Settled(result):
+                assert_type(result, OperationResult)
+                assert_type(result.text, str)
+                if result.status == "finished":  # type: ignore[comparison-overlap]
+                    print("no such status")
+            case Waiting(reasons=reasons, wake_at=wake_at):
+                assert_type(wake_at, int | None)
+                for reason in reasons:
+                    assert_type(reason.not_before, int)
+            case _:
+                assert_never(outcome)
+
+        assert_type(await lane.run("and again"), OperationResult)
+        assert_type(await lane.resume(), OperationResult | None)
+        assert_type(await lane.request_abort("op"), AbortReceipt)
+        assert_type(lane.inspect(), LaneInspection)
+        if (operation := lane.inspect().operation) is not None:
+            assert_type(operation, Operation)
+            assert_type(operation.calls, tuple[CallRecord, ...])
+        await lane.configure(model="echo:echo-1", tools=["plain"], settings={"temperature": 1})
+        await lane.accept("hello")  # type: ignore[arg-type]
+        await lane.drive("op", True)  # type: ignore[call-arg]
+
+    later = await open_session(MemoryStore(), probe=FaultPlan())
+    await later.close()
+
+
+async def verbs(lane: AgentLane[Deps]) -> None:
+    assert_type(await accept(lane, Prompt("x"), operation_id="op"), Admitted)
+    assert_type(await drive(lane, "op"), Settled | Waiting)
+    assert_type(await request_abort(lane, "op"), AbortReceipt)
+    assert_type(await requestAbort(lane, "op"), AbortReceipt)
+
+
+async def errors(lane: AgentLane[Any]) -> None:
+    try:
+        await lane.accept(Prompt("x"))
+    except LaneBusy as error:
+        assert_type(error.code, str)
+        print(error.details["operation_id"])
+    except AgentLaneError as error:
+        print(error.code)
+
+
+# Reading.
+
+
+async def read(session: Session) -> None:
+    branch = session.branch("main")
+    assert_type(await branch.messages(), list[Message])
+    entries = await branch.entries(newest_first=False, limit=10, types=["user", "custom"])
+    assert_type(entries, list[Entry])
+    await branch.entries(types=["system"])  # type: ignore[list-item]
+    for entry in entries:
+        match entry.body:
+            case UserMessage(content=content):
+                print(content)
+            case AssistantMessage() as message:
+                assert_type(message.text, str)
+            case ToolResultMessage() as message:
+                assert_type(message.is_error, bool)
+            case Custom(type=kind, data=data):
+                print(kind, data)
+            case _:
+                assert_never(entry.body)
+    assert_type(session.stats().usage.unknown_rows, int)
+
+
+# Values.
+
+
+async def values(session: Session) -> None:
+    plan = ValueAddress("app.plan", "current", Plan)
+    seen = ListAddress("app.seen", "files", str)
+    await session.set_value(plan, Plan("tidy"))
+    await session.set_value(plan, "tidy")  # type: ignore[misc]
+    assert_type(await session.value(plan), Plan | None)
+    assert_type(await session.value(plan, Plan("none")), Plan)
+    assert_type(await session.append(seen, "a.txt"), int)
+    assert_type(await session.elements(seen), list[tuple[int, str]])
+    assert_type(await session.values("app.plan", Plan), dict[str, Plan])
+
+
+# Stores.
+
+
+async def stores() -> None:
+    store: Store = SqliteStore("work.db")
+    store = JsonlStore("folder", durability="process")
+    for info in await store.list():
+        assert_type(info.id, str)
+    for each in await store.open_operations():
+        assert_type(each.session_id, str)
+    JsonlStore("folder", durability="memory")  # type: ignore[arg-type]
