@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
 
+_UNKNOWN_WORD = ("Invalid value", "Invalid enum value")
+"""How msgspec begins its message when a tag, or a word of a closed set, is not one that we know."""
+
 
 class Kind(Generic[T]):
     """One type of stored record with its kept decoder."""
@@ -29,7 +32,7 @@ class Kind(Generic[T]):
         try:
             return self._decode(payload)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if "Invalid value" in str(error):
+            if str(error).startswith(_UNKNOWN_WORD):
                 raise UnsupportedFormat(
                     f"{self._what} at {place}: {error}; it was written by a newer version", place=place
                 ) from error

@@ -37,7 +37,10 @@ def prompt_messages(request: Prompt) -> tuple[UserMessage, ...]:
     if not isinstance(request, Prompt):
         raise InvalidMessage(f"request: a Prompt is needed here, not {type(request).__name__}; write Prompt('...')")
     given = _items(request.messages, "prompt.messages")
-    images = _items(request.images, "prompt.images")
+    images = [
+        _checked_image(image, f"prompt.images[{index}]")
+        for index, image in enumerate(_items(request.images, "prompt.images"))
+    ]
     if not isinstance(request.text, str):
         raise InvalidMessage(f"prompt.text: text is needed here, not {type(request.text).__name__}")
     if given and (request.text or images):
@@ -45,7 +48,7 @@ def prompt_messages(request: Prompt) -> tuple[UserMessage, ...]:
     if not given:
         if not request.text and not images:
             raise InvalidMessage("prompt: it is empty; give a text, an image or messages")
-        given = (user(request.text, images),)  # type: ignore[arg-type]
+        return (user(clean_text(request.text, "prompt.text"), images),)
     return tuple(checked_user(message, f"prompt.messages[{index}]") for index, message in enumerate(given))
 
 
@@ -65,10 +68,16 @@ def checked_part(part: object, path: str) -> UserPart:
         signature = None if part.signature is None else clean_text(part.signature, f"{path}.signature")
         return TextPart(text=clean_text(part.text, f"{path}.text"), signature=signature)
     if isinstance(part, ImagePart):
-        return ImagePart(
-            data=clean_text(part.data, f"{path}.data"), mime_type=clean_text(part.mime_type, f"{path}.mime_type")
-        )
+        return _checked_image(part, path)
     raise InvalidMessage(f"{path}: a TextPart or ImagePart is needed here, not {type(part).__name__}", path=path)
+
+
+def _checked_image(image: object, path: str) -> ImagePart:
+    if not isinstance(image, ImagePart):
+        raise InvalidMessage(f"{path}: an ImagePart is needed here, not {type(image).__name__}", path=path)
+    return ImagePart(
+        data=clean_text(image.data, f"{path}.data"), mime_type=clean_text(image.mime_type, f"{path}.mime_type")
+    )
 
 
 def request_digest(lane: str, messages: tuple[UserMessage, ...]) -> str:

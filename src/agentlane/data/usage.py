@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from agentlane.errors import InvalidMessage
+
 
 class Usage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Tokens and cost of one attempt. None is unknown and never means zero; cost is in billionths of the currency."""
@@ -32,6 +34,23 @@ NOTHING_SENT = Usage(
     cost_nanos=0,
 )
 """Usage of an attempt of which this pass knows that no request was sent."""
+
+
+def checked_usage(usage: object, path: str = "usage") -> Usage:
+    """``usage`` if it is one of whole numbers that fit in 64 bits, or unknown; ``InvalidMessage`` names the path."""
+    if not isinstance(usage, Usage):
+        raise InvalidMessage(f"{path}: a Usage is needed here, not {type(usage).__name__}", path=path)
+    for name in usage.__struct_fields__:
+        value = getattr(usage, name)
+        if value is not None and (type(value) is not int or not -COUNT_MAX <= value <= COUNT_MAX):
+            found = "one beyond that" if type(value) is int else type(value).__name__
+            raise InvalidMessage(
+                f"{path}.{name}: a whole number that fits in 64 bits is needed here, not {found}", path=f"{path}.{name}"
+            )
+    return usage
+
+
+COUNT_MAX = 2**63 - 1
 
 
 class UsageRow(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

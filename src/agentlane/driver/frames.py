@@ -19,10 +19,11 @@ from agentlane.data.messages import (
     ToolCallPart,
     UsageSeen,
 )
-from agentlane.data.usage import Usage
+from agentlane.data.usage import Usage, checked_usage
 from agentlane.errors import InvalidMessage
 
 PARTS_MAX = 10_000
+_PART_KINDS = ("text", "thinking", "tool_call")
 
 
 class _Part:
@@ -52,15 +53,19 @@ class FrameLog:
     def add(self, frame: Frame) -> None:
         """Take the next frame of the stream."""
         if isinstance(frame, PartStart):
-            self._part(frame.index, frame.kind, clean_text(frame.id), clean_text(frame.name))
+            if frame.kind not in _PART_KINDS:
+                raise InvalidMessage(f"stream: {frame.kind!r:.40} is not a kind of part")
+            id, name = clean_text(frame.id, "stream.id"), clean_text(frame.name, "stream.name")
+            frame = PartStart(index=frame.index, kind=frame.kind, id=id, name=name)
+            self._part(frame.index, frame.kind, id, name)
         elif isinstance(frame, PartDelta):
-            frame = PartDelta(index=frame.index, text=clean_text(frame.text))
+            frame = PartDelta(index=frame.index, text=clean_text(frame.text, "stream.text"))
             self._part(frame.index, "text", "", "").pieces.append(frame.text)
         elif isinstance(frame, PartEnd):
             frame = PartEnd(index=frame.index, part=clean_part(frame.part))
             self._part(frame.index, "text", "", "").whole = frame.part
         elif isinstance(frame, UsageSeen):
-            self.usage = frame.usage
+            self.usage = checked_usage(frame.usage, "stream.usage")
         else:
             raise InvalidMessage(f"stream: {type(frame).__name__} is neither a frame nor the settled message")
         self._unsaved.append(frame)
@@ -125,27 +130,38 @@ def clean_answer(message: AssistantMessage) -> AssistantMessage:
         content=tuple(clean_part(part) for part in message.content),
         stop_reason=message.stop_reason,
         model=message.model,
-        usage=message.usage,
+        usage=None if message.usage is None else checked_usage(message.usage, "answer.usage"),
         error=error,
     )
 
 
 def clean_part(part: AssistantPart) -> AssistantPart:
-    """One part of an answer by the border rule."""
+    """One part of an answer by the border rule. Signatures are opaque, but they are text."""
     if isinstance(part, TextPart):
-        return part if part.text.isascii() else TextPart(text=clean_text(part.text), signature=part.signature)
+        text, signature = clean_text(part.text, "answer.text"), _clean_signature(part.signature)
+        return part if text is part.text and signature is part.signature else TextPart(text=text, signature=signature)
     if isinstance(part, ThinkingPart):
-        return ThinkingPart(text=clean_text(part.text), signature=part.signature, redacted=part.redacted)
+        if type(part.redacted) is not bool:
+            raise InvalidMessage(f"answer.thinking.redacted: True or False, not {type(part.redacted).__name__}")
+        text, signature = clean_text(part.text, "answer.thinking.text"), _clean_signature(part.signature)
+        return ThinkingPart(text=text, signature=signature, redacted=part.redacted)
     if isinstance(part, ToolCallPart):
         return _clean_call(part)
     if isinstance(part, ProviderPart):
-        return ProviderPart(provider=clean_text(part.provider), data=clean_json(part.data, "answer.provider.data"))
+        provider = clean_text(part.provider, "answer.provider")
+        return ProviderPart(provider=provider, data=clean_json(part.data, "answer.provider.data"))
     raise InvalidMessage(f"answer: {type(part).__name__} is not a part of an answer")
+
+
+def _clean_signature(signature: str | None) -> str | None:
+    return None if signature is None else clean_text(signature, "answer.signature")
 
 
 def _clean_call(part: ToolCallPart) -> ToolCallPart:
     arguments, text = part.arguments, part.arguments_text
-    if arguments is not None:
+    if arguments is None:
+        text = "" if text is None else text
+    else:
         try:
             if not isinstance(arguments, dict):
                 raise InvalidMessage(f"arguments: an object is needed here, not {type(arguments).__name__}")
@@ -159,7 +175,7 @@ def _clean_call(part: ToolCallPart) -> ToolCallPart:
         name=clean_text(part.name, "call.name"),
         arguments=arguments,
         arguments_text=None if text is None else clean_text(text, "call.arguments_text"),
-        signature=part.signature,
+        signature=_clean_signature(part.signature),
     )
 
 
@@ -167,7 +183,7 @@ def _as_received(arguments: Any) -> str:
     """Text for arguments that are not JSON data, as near to what the model sent as can be told."""
     try:
         return json.dumps(arguments, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # a cycle, or a foreign object that cannot even be shown
         return repr(type(arguments))
 
 

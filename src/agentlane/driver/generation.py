@@ -13,7 +13,7 @@ from agentlane.agent import Agent, RunInfo
 from agentlane.data import codec
 from agentlane.data.border import clean_text
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, StopReason
-from agentlane.data.usage import NOTHING_SENT, Usage
+from agentlane.data.usage import NOTHING_SENT, Usage, checked_usage
 from agentlane.driver.effects import StopReason as StopEffect
 from agentlane.driver.effects import WaitNode, current_effect
 from agentlane.driver.frames import FrameLog, clean_answer
@@ -201,12 +201,12 @@ class GenerationEffect:
             if not error.sent:
                 self._sent = False
             if error.usage is not None:
-                self._frames.usage = error.usage
+                self._frames.usage = _known(error.usage)
             info = ErrorInfo(
                 code=clean_text(str(error.kind)),
                 message=clean_text(str(error)),
                 retryable=bool(error.retryable),
-                retry_after_ms=error.retry_after_ms if isinstance(error.retry_after_ms, int) else None,
+                retry_after_ms=error.retry_after_ms if type(error.retry_after_ms) is int else None,
             )
             return self._partial("error", info)
         if isinstance(error, InvalidMessage):
@@ -283,6 +283,14 @@ def _copied(message: AssistantMessage) -> AssistantMessage:
     if not isinstance(copy, AssistantMessage):
         raise InvalidMessage("answer: it does not read back as an answer")
     return copy
+
+
+def _known(usage: Usage) -> Usage | None:
+    """Usage that an adapter reported with its failure; what it garbled is unknown."""
+    try:
+        return checked_usage(usage, "usage")
+    except InvalidMessage:
+        return None
 
 
 def _provider_aborted() -> ErrorInfo:

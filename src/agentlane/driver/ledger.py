@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from agentlane.data.border import clean_text
-from agentlane.data.usage import Usage, UsageRow
+from agentlane.data.usage import Usage, UsageRow, checked_usage
 from agentlane.data.writes import InsertUsage
 from agentlane.driver.runtime import Runtime
-from agentlane.errors import InvalidMessage, UnknownEntry
+from agentlane.errors import UnknownEntry
+from agentlane.names import check_name
 
 
 async def record_adjustment(
     runtime: Runtime, usage: Usage, *, operation_id: str | None, entry_id: str | None, note: str | None
 ) -> UsageRow:
-    """Commit one adjustment row. ``UnknownEntry`` for an entry that is not there, ``InvalidMessage`` for bad counts."""
+    """Commit one adjustment row. ``UnknownEntry`` for an entry that is not there, ``InvalidMessage`` for bad counts,
+    ``InvalidName`` for what is no operation's id."""
     runtime.check_writable()
-    if not isinstance(usage, Usage):
-        raise InvalidMessage(f"usage: a Usage is needed here, not {type(usage).__name__}")
-    for name in usage.__struct_fields__:
-        value = getattr(usage, name)
-        if value is not None and (type(value) is not int or abs(value) >= 2**63):
-            raise InvalidMessage(f"usage.{name}: {value!r} is not a whole number that fits in 64 bits")
+    checked_usage(usage)
+    if operation_id is not None:
+        check_name(operation_id, "operation id")
     if entry_id is not None and (await runtime.storage.entries([entry_id]))[0] is None:
         raise UnknownEntry(f"no entry {entry_id!r} in session {runtime.session_id!r}")
     row = UsageRow(
