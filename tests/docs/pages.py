@@ -11,10 +11,13 @@ A marker is a comment on the line before a block's fence:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import agentlane
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +40,11 @@ class Block(NamedTuple):
 def pages() -> list[Path]:
     """README and every page below docs/."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def environment() -> dict[str, str]:
+    """For a child process in any folder: it imports the agentlane that this process has."""
+    return {**os.environ, "PYTHONPATH": str(Path(agentlane.__file__).resolve().parents[1])}
 
 
 def name_of(page: Path) -> str:

@@ -26,7 +26,7 @@ from agentlane import (
     inspection,
 )
 from agentlane.data import results
-from tests.docs.pages import ROOT, anchors, blocks, links, name_of, pages
+from tests.docs.pages import ROOT, anchors, blocks, environment, links, name_of, pages
 
 SECONDS_MAX = 60
 
@@ -104,7 +104,9 @@ def test_the_tutorial_goes_as_it_says(tmp_path: Path) -> None:
 def run_as_shown(program: str, folder: Path, *, killed: bool = False) -> list[str]:
     """What the program prints; with ``killed``, it gets SIGKILL when it asks for it."""
     command = [sys.executable, "-u", program]
-    child = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     said = []
     assert child.stdout is not None
     for line in child.stdout:

@@ -13,13 +13,17 @@ from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from tests.docs.pages import ROOT, environment
+
+EXAMPLES = ROOT / "examples"
 SECONDS_MAX = 120
 
 
 def run(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=SECONDS_MAX)
+    return subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
 
 
 def lines_in_order(text: str, wanted: list[str]) -> list[str]:
@@ -85,6 +89,7 @@ def test_the_demo_is_killed_resumed_and_checked(store: str, tmp_path: Path) -> N
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     return importlib.import_module("crash_and_resume")
 
 
