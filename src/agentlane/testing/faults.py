@@ -120,7 +120,7 @@ class FaultPlan:
 
 
 class FailingStore(WrappedStore):
-    """A store whose ``nth`` commit, counted over all its sessions, fails once; everything else is handed on.
+    """A store whose ``nth`` commit, counted over all its sessions, fails; everything else is handed on.
 
     The failing commit, and those submitted after it, fail as the contract says (S9): pendings in order, then
     ``on_fault``, later submits refused, reads serving what was published before. ``where`` says what the next ``open``
@@ -129,13 +129,21 @@ class FailingStore(WrappedStore):
     Refused commits do not count; the failing one is not checked.
     """
 
-    def __init__(self, inner: Store, *, nth: int = 1, where: Where = "before", error: Exception | None = None) -> None:
+    def __init__(
+        self, inner: Store, *, nth: int | None = 1, where: Where = "before", error: Exception | None = None
+    ) -> None:
+        """``nth`` counts from 1; with None no commit fails until ``fail_next``."""
         super().__init__(inner)
         self.where: Where = where
         self.error = error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.failed = False
-        self._left = nth
+        self._left = nth or 0
         self._open: list[_FailingStorage] = []
+
+    def fail_next(self, nth: int = 1) -> None:
+        """Let the ``nth`` commit from now fail; it may be called again after a failure."""
+        self.failed = False
+        self._left = nth
 
     def turn(self) -> bool:
         """Whether the commit that comes now is the one to fail."""

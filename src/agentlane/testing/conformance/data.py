@@ -72,9 +72,11 @@ async def s11_payloads_come_back_byte_for_byte(bench: Bench) -> None:
     """As entries, values and elements, at once and after reopening, alone and all in one commit."""
     storage, model = await bench.session(), ReferenceSession()
     for number, payload in enumerate(PAYLOADS):
-        await commit(
-            storage, model, bench.entry(None, "user", payload), put(str(number), payload), append("l", payload)
-        )
+        entry = bench.entry(None, "user", payload)
+        await commit(storage, model, entry, put(str(number), payload), append("l", payload))
+        equal(await storage.value(at(str(number))), payload, "S11", "value")
+        equal((await storage.path(entry.id))[0].payload, payload, "S11", "payload of an entry by path")
+        equal(await storage.entries([entry.id]), model.entries([entry.id]), "S11", "an entry by id")
         await same_as(storage, model, "S11", f"with payload {payload[:80]!r}")
     await commit(storage, model, *(append("all", payload) for payload in PAYLOADS))
     await same_as(storage, model, "S11", "with all payloads in one commit")

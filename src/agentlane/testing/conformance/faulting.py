@@ -23,7 +23,7 @@ from agentlane.testing.conformance.bench import (
 from agentlane.testing.conformance.model import ReferenceSession, dump
 
 
-@check("S9", "S10", "S6", "S14", needs=["break_medium"])
+@check("S9", "S10", "S6", "S14", "S3", needs=["break_medium"])
 async def s9_a_failing_medium_faults_the_session(bench: Bench) -> None:
     """Commits in flight fail in order, unpublished, then one report; reads go on; reopened, the session is whole."""
     assert bench.harness.break_medium is not None

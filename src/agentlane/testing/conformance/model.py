@@ -17,6 +17,7 @@ from agentlane.data.writes import (
     Write,
 )
 from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, SessionStorage
+from agentlane.testing.conformance.pages import path_pages, scan_pages, usage_pages
 
 PAGE_ROWS = 7
 """Rows that ``dump`` asks for at a time: few, so that paging is part of every comparison."""
@@ -166,23 +167,15 @@ async def dump(storage: SessionStorage, namespaces: Iterable[str]) -> dict[str, 
     Two dumps are equal exactly when the sessions are the same to any reader; payloads and order included.
     """
     named = sorted(set(namespaces))
-    rows: list[EntryRow] = []
-    while page := await storage.scan(after_seq=rows[-1].seq if rows else 0, limit=PAGE_ROWS):
-        rows += page
-    ledger: list[LedgerRow] = []
-    while more := await storage.usage(after_seq=ledger[-1].seq if ledger else 0, limit=PAGE_ROWS):
-        ledger += more
-    paths = {}
-    for tip in _tips(rows):
-        path: list[EntryRow] = []
-        while page := await storage.path(tip, after=path[-1].id if path else None, limit=PAGE_ROWS):
-            path += page
-        paths[tip] = [row.id for row in path]
+    rows = [row async for page in scan_pages(storage, limit=PAGE_ROWS) for row in page]
     return {
         "stats": storage.stats(),
         "entries": rows,
-        "usage": ledger,
-        "paths": paths,
+        "usage": [row async for page in usage_pages(storage, limit=PAGE_ROWS) for row in page],
+        "paths": {
+            tip: [row.id async for page in path_pages(storage, tip, limit=PAGE_ROWS) for row in page]
+            for tip in _tips(rows)
+        },
         "values": {each: await storage.values(each) for each in named},
         "lists": {
             each: {key: await storage.elements(Address(each, key)) for key in await storage.lists(each)}
@@ -192,8 +185,8 @@ async def dump(storage: SessionStorage, namespaces: Iterable[str]) -> dict[str, 
 
 
 def difference(got: Any, want: Any, where: str = "") -> str | None:
-    """In words, the first place where two values of dictionaries and sequences differ; None when they are equal."""
-    if got == want and type(got) is type(want):
+    """In words, the first place where two values differ, or None; the keys of dictionaries have an order here."""
+    if got == want and type(got) is type(want) and not isinstance(got, dict):
         return None
     if isinstance(got, dict) and isinstance(want, dict):
         if list(got) != list(want):

@@ -75,7 +75,9 @@ async def s19_sessions_do_not_mix(bench: Bench) -> None:
     for number in range(5):
         await commit(two, models["two"], bench.entry(), append("l", b"2"), bench.usage(number))
     await commit(two, models["two"], shared, row)
-    await commit(one, models["one"], DeleteValue(at("a")), bench.entry(shared))
+    await commit(one, models["one"], put("b", b"1"), bench.entry(shared))
+    await commit(two, models["two"], put("b", b"2"), put("c", b"2"))
+    await commit(one, models["one"], put("c", b"1"), DeleteValue(at("b")))
     for storage in (one, two):
         await same_as(storage, models[storage.info.id], "S19", f"session {storage.info.id}")
         await storage.close()
@@ -106,7 +108,7 @@ async def s19_opening_writes_nothing(bench: Bench) -> None:
         equal(bench.harness.content(), before, "S19", f"bytes after opening with {read_only=} and closing")
 
 
-@check("S19", "S21")
+@check("S19", "S21", "S3", "S20")
 async def s21_delete_removes_what_nobody_has_open(bench: Bench) -> None:
     storage, model = await bench.session("doomed"), ReferenceSession()
     kept = await bench.session("kept")
@@ -253,7 +255,7 @@ async def s21_read_only_sessions_refuse_to_write(bench: Bench) -> None:
     await beside.close()
 
 
-@check("S22", "S19")
+@check("S22", "S19", "S2")
 async def s22_epochs_count_owners_that_wrote(bench: Bench) -> None:
     """One more for each owner that committed; none for those that only looked, or whose commits were refused."""
     storage = await bench.session("epochs")
@@ -292,7 +294,7 @@ async def s23_close_waits_for_commits(bench: Bench) -> None:
     await same_as(await bench.open_again(storage.info.id), model, "S23", "after close with 50 commits in flight")
 
 
-@check("S23")
+@check("S23", "S21")
 async def s23_a_closed_session_says_so(bench: Bench) -> None:
     """Closing again does nothing, from many tasks too; everything else raises SessionClosed."""
     storage, model = await bench.session("closed"), ReferenceSession()

@@ -11,6 +11,7 @@ from agentlane.errors import UnknownEntry
 from agentlane.storage.contract import EntryRow, SessionStorage
 from agentlane.testing.conformance.bench import Bench, append, check, commit, equal, put, raises
 from agentlane.testing.conformance.model import ReferenceSession
+from agentlane.testing.conformance.pages import path_pages
 
 DEEP = 5_000
 
@@ -48,13 +49,11 @@ async def s16_paths_follow_parents_at_every_page_size(bench: Bench) -> None:
                 equal(await storage.path(start, newest_first=newest_first), want, "S16", what)
                 for size in range(1, len(want) + 2):
                     got: list[EntryRow] = []
-                    after = None
-                    while page := await storage.path(start, newest_first=newest_first, limit=size, after=after):
+                    async for page in path_pages(storage, start, newest_first=newest_first, limit=size):
                         equal(
                             page, want[len(got) : len(got) + size], "S16", f"{what}, a page of {size} after {len(got)}"
                         )
                         got += page
-                        after = page[-1].id
                     equal(_names(got), _names(want), "S16", f"{what} by pages of {size}")
         storage = await bench.reopen(storage)
 
@@ -85,17 +84,8 @@ async def s16_pages_keep_the_stop_and_the_filter(bench: Bench) -> None:
         stop_at, stop_kind = stop
         want = model.path(ids[start], newest_first=newest_first, kinds=kinds, stop_at=stop_at, stop_kind=stop_kind)
         for size in range(1, 5):
-            got: list[EntryRow] = []
-            while page := await storage.path(
-                ids[start],
-                newest_first=newest_first,
-                kinds=kinds,
-                limit=size,
-                after=got[-1].id if got else None,
-                stop_at=stop_at,
-                stop_kind=stop_kind,
-            ):
-                got += page
+            options = {"newest_first": newest_first, "kinds": kinds, "stop_at": stop_at, "stop_kind": stop_kind}
+            got = [row async for page in path_pages(storage, ids[start], limit=size, **options) for row in page]
             what = f"path({start}, {newest_first=}, {kinds=}, {stop=}) by pages of {size}"
             equal(_names(got), _names(want), "S16", what)
 
@@ -122,9 +112,7 @@ async def s16_a_path_grows_while_it_is_paged(bench: Bench) -> None:
     for newest_first in (True, False):
         want = model.path(ids["n3"], newest_first=newest_first)
         got: list[EntryRow] = []
-        while page := await storage.path(
-            ids["n3"], newest_first=newest_first, limit=2, after=got[-1].id if got else None
-        ):
+        async for page in path_pages(storage, ids["n3"], newest_first=newest_first, limit=2):
             got += page
             await storage.submit([bench.entry(ids["n3"]), bench.entry(page[-1].id), bench.entry(page[0].id)])
         equal(
@@ -162,11 +150,8 @@ async def s16_paths_of_any_length_are_walked(bench: Bench) -> None:
             want = model.path(parent.id, newest_first=newest_first, payloads=False)
             equal(_names(got), _names(want), "S16", f"the whole path, newest_first={newest_first}{when}")
             equal(got, want, "S16", f"the whole path, newest_first={newest_first}{when}")
-            rows: list[EntryRow] = []
-            while page := await storage.path(
-                parent.id, newest_first=newest_first, limit=999, after=rows[-1].id if rows else None, payloads=False
-            ):
-                rows += page
+            pages = path_pages(storage, parent.id, newest_first=newest_first, limit=999, payloads=False)
+            rows = [row async for page in pages for row in page]
             equal(
                 _names(rows), _names(want), "S16", f"the whole path by pages of 999, newest_first={newest_first}{when}"
             )

@@ -14,7 +14,7 @@ from agentlane.testing.conformance.bench import Bench, Broken, Check
 from agentlane.testing.conformance.harness import Harness, HarnessMaker
 
 MODULES: tuple[ModuleType, ...] = (commits, faulting, data, reads, paths, owners)
-HANG_S = 120
+HANG_S = 60
 """A check that takes longer hangs. It never decides anything else: no check waits for time to pass."""
 
 

@@ -1,0 +1,20 @@
+"""Backends that each break one rule, so that the conformance suite can show that it catches them."""
+
+from __future__ import annotations
+
+from tests.storage.broken import commits, data, owners, paths, stores
+from tests.storage.broken.base import Broken, BrokenStore
+
+STORAGES: list[type[Broken]] = [
+    each
+    for module in (commits, data, paths, owners)
+    for each in vars(module).values()
+    if isinstance(each, type) and issubclass(each, Broken) and each not in (Broken, paths.BrokenPath)
+]
+STORES: list[type[BrokenStore]] = [
+    each
+    for each in vars(stores).values()
+    if isinstance(each, type) and issubclass(each, BrokenStore) and each is not BrokenStore
+]
+
+__all__ = ["STORAGES", "STORES", "Broken", "BrokenStore"]
