@@ -20,6 +20,7 @@ from agentlane.errors import (
     PayloadTooLarge,
     SessionClosed,
     SessionFaulted,
+    SessionOwned,
     StoreBusy,
     WrongLoop,
 )
@@ -303,6 +304,8 @@ async def test_a_kill_drops_what_is_in_flight_of_one_session(store: SqliteStore,
     assert await again.scan() == []
     assert not pendings[0].done() and not pendings[2].done()
     assert (await again.submit([entry("a")])).first_seq == 1
+    with pytest.raises(SessionOwned):  # what the dead one still let go was not its successor's
+        await store.open("one")
 
 
 async def test_payloads_are_text_and_come_back_byte_for_byte(store: SqliteStore, path: Path) -> None:

@@ -222,6 +222,15 @@ class Use:
             raise SessionClosed(f"{self.file.path} is closed")
         return self.file.writer
 
+    def kill(self, source: Source) -> None:
+        """Give the hold of a session up as its death would: alone on the file it takes the file along."""
+        if self.file.users == 1:
+            self.file.kill()
+        else:
+            self.file.kill_one(source)
+        self._session_id = None  # it may have a new owner by the time the rest is let go
+        self.let_go()
+
     def let_go(self) -> asyncio.Future[None] | None:
         """Give the hold up without waiting for what that takes; a second call does nothing."""
         if not self.held:

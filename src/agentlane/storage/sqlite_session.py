@@ -184,11 +184,7 @@ class SqliteSession:
         if not self._use.held or os.getpid() != self._process:
             return
         self._closed = self.killed = True
-        if self._use.file.users == 1:
-            self._use.file.kill()
-        else:
-            self._use.file.kill_one(self)
-        self._use.let_go()
+        self._use.kill(self)
 
     # For the writer (``Source``).
 
