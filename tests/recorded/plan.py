@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from agentlane.data.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
+from agentlane.data.messages import AssistantMessage, Message, ToolCallPart, ToolResultMessage, UserMessage
 
 Ending: TypeAlias = Literal["completed", "aborted", "failed", "terminated"]
 """How a run ends: by an answer without calls, where the test aborts, by a failed answer, by its tools' wish."""
@@ -54,6 +54,8 @@ class Plan:
 
     conversation: tuple[Message, ...]
     steps: tuple[Step, ...]
+    calls: Mapping[CallPlace, ToolCallPart]
+    """The calls that have a result."""
     results: Mapping[CallPlace, ToolResultMessage]
     places: Mapping[str, CallPlace]
     """Of each call with a result, by the provider's id."""
@@ -77,13 +79,14 @@ def plan_of(conversation: Sequence[Message]) -> Plan:
             if each.message.calls or _ends(each.message):
                 raise ValueError(f"turn {turn}: an answer behind the last one that calls, failed or was aborted")
             steps.append(Append(message=each.message))
-    results = {
-        CallPlace(run.turn, answer, call): result
-        for run in steps
-        if isinstance(run, Run)
-        for answer, each in enumerate(run.answers)
-        for call, result in enumerate(each.results)
-    }
+    calls: dict[CallPlace, ToolCallPart] = {}
+    results: dict[CallPlace, ToolResultMessage] = {}
+    for run in steps:
+        if isinstance(run, Run):
+            for answer, each in enumerate(run.answers):
+                for index, result in enumerate(each.results):
+                    place = CallPlace(run.turn, answer, index)
+                    calls[place], results[place] = each.message.calls[index], result
     places = {result.call_id: place for place, result in results.items()}
     if len(places) != len(results):
         raise ValueError("two calls have one id")
@@ -91,6 +94,7 @@ def plan_of(conversation: Sequence[Message]) -> Plan:
     return Plan(
         conversation=tuple(conversation),
         steps=tuple(steps),
+        calls=calls,
         results=results,
         places=places,
         terminating=frozenset(place for place in results if place[:2] in last_batches),

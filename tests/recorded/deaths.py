@@ -1,0 +1,96 @@
+"""Where the processes of a playback die: at each commit of the conversation once, before, inside or after it."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
+
+from agentlane.testing.faults import FaultPlan
+
+Where: TypeAlias = Literal["before", "inside", "after"]
+WHERES: tuple[Where, ...] = ("before", "inside", "after")
+
+
+class CommitPlace(NamedTuple):
+    """A commit by where it stands in the conversation, not by when it is made: a repeated one is the same commit."""
+
+    step: int
+    """Of the plan; -1 before the first."""
+    answer: int
+    name: str
+    calls: tuple[str, ...]
+    """What the calls of the batch had come to before it."""
+    saved: int
+    """How much of a streaming answer was saved before it."""
+
+
+class Death(NamedTuple):
+    """A process died at this commit."""
+
+    place: CommitPlace
+    where: Where
+
+
+class Deaths:
+    """Outlives the processes: which commits have had their death. Each has one, so every recovery gets further.
+
+    Whether before, inside or after is told from the commit and ``rotation``: of three playbacks with the rotations 0,
+    1 and 2 each commit sees all three.
+    """
+
+    def __init__(self, *, rotation: int) -> None:
+        self._rotation = rotation
+        self._seen: set[CommitPlace] = set()
+        self.all: list[Death] = []
+
+    def at(self, place: CommitPlace) -> Where | None:
+        """Where the process is to die at the commit that is about to be made; None if it had its death already."""
+        if place in self._seen:
+            return None
+        self._seen.add(place)
+        where = WHERES[(zlib.crc32(repr(place).encode()) + self._rotation) % 3]
+        self.all.append(Death(place, where))
+        return where
+
+    def counts(self) -> Counter[str]:
+        """How many deaths there were before, inside and after commits."""
+        return Counter(death.where for death in self.all)
+
+    def history(self, *, last: int = 12) -> str:
+        """The newest deaths, for people."""
+        lines = [f"  {death.where} {death.place}" for death in self.all[-last:]]
+        return "\n".join([f"{len(self.all)} deaths, the last ones:", *lines])
+
+
+class CommitProbe(FaultPlan):
+    """The probe of one process: tells of each commit, and dies at those that ``deaths`` picks."""
+
+    def __init__(
+        self,
+        *,
+        place: Callable[[str], CommitPlace],
+        deaths: Deaths | None,
+        before: Callable[[str], None],
+        after: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self._place = place
+        self._deaths = deaths
+        self._before = before
+        self._after = after
+        self._begun: Counter[str] = Counter()
+
+    def reached(self, boundary: str) -> None:
+        kind, _, rest = boundary.partition(".")
+        if kind == "commit" and self.died_at is None:
+            name, _, where = rest.rpartition(".")
+            if where == "before":
+                self._begun[name] += 1
+                if self._deaths is not None and (chosen := self._deaths.at(self._place(name))):
+                    self.kill_at(f"commit.{name}.{chosen}", nth=self._begun[name])
+                self._before(name)
+            elif where == "after":
+                self._after(name)
+        super().reached(boundary)
