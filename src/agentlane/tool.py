@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from copy import deepcopy
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 from msgspec import Struct
 
+from agentlane.data.border import clean_json, clean_text
 from agentlane.data.messages import UserPart
 from agentlane.data.operations import ReplayPolicy
-from agentlane.errors import InvalidDefinition
+from agentlane.errors import InvalidDefinition, InvalidMessage
 from agentlane.model import ToolDefinition
 from agentlane.names import check_name
 from agentlane.tool_context import ToolContext
@@ -84,11 +87,16 @@ class Tool(Generic[P, R]):
             name,
             ToolOptions(replay=replay, parallel=parallel, timeout_ms=timeout_ms, max_result_bytes=max_result_bytes),
         )
-        schema = {"type": "object", "properties": {}} if parameters is None else deepcopy(dict(parameters))
-        self.definition = ToolDefinition(name=name, description=description, parameters=schema)
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - the method itself is wanted
-        )
+        schema = {"type": "object", "properties": {}} if parameters is None else parameters
+        try:
+            self.definition = ToolDefinition(
+                name=name,
+                description=clean_text(description, "description"),
+                parameters=clean_json(dict(schema), "parameters"),
+            )
+        except (InvalidMessage, TypeError, ValueError) as error:
+            raise InvalidDefinition(f"tool {name!r}: its description or parameters cannot be sent: {error}") from error
+        self.is_async = inspect.iscoroutinefunction(_target(function))
         self._validate = validate
         self._signature: _Signature | None = None
 
@@ -104,11 +112,14 @@ class Tool(Generic[P, R]):
         if arguments is None:
             shown = (arguments_text or "")[:200]
             raise ArgumentsError(f"The arguments of {self.name!r} are not a JSON object: {shown!r}. Send one object.")
+        own = _copied(arguments)  # what a tool does to its arguments does not change what the model asked
         try:
             if self._signature is not None:
-                return self._signature.convert(arguments)
-            return arguments if self._validate is None else self._validate(deepcopy(arguments))
-        except Exception as error:  # a validator is foreign code and may raise anything
+                return self._signature.convert(own)
+            return own if self._validate is None else self._validate(own)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a validator is foreign code and may raise anything, SystemExit included
             raise ArgumentsError(f"The arguments of {self.name!r} are not valid: {_text_of(error)}") from error
 
     def call(self, checked: Any, context: ToolContext[Any]) -> Any:
@@ -152,7 +163,7 @@ def tool(
     def build(function: Callable[P, R]) -> Tool[P, R]:
         signature = _Signature(function)
         built = Tool(
-            name or _name_of(function),
+            _name_of(function) if name is None else name,
             function,
             description=signature.description if description is None else description,
             parameters=signature.schema,
@@ -173,20 +184,27 @@ class _Signature:
     def __init__(self, function: Callable[..., Any]) -> None:
         name = _name_of(function)
         try:
-            hints = typing.get_type_hints(function, include_extras=True)
+            hints = typing.get_type_hints(_target(function), include_extras=True)
             parameters = inspect.signature(function).parameters
         except (NameError, TypeError, ValueError) as error:
             raise InvalidDefinition(f"tool {name!r}: its signature cannot be read: {error}") from error
-        self.description, texts = _docstring(function)
+        self.description, texts = _docstring(_target(function))
         self._context: str | None = None
+        bound = function.keywords if isinstance(function, functools.partial) else {}
         fields: list[Any] = []
         for key, parameter in parameters.items():
+            if key in bound:
+                continue  # a partial has it already
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise InvalidDefinition(
                     f"tool {name!r}: parameter {key!r} must be an ordinary one that can be given by name"
                 )
             hint = hints.get(key, Any)
-            if hint is ToolContext or typing.get_origin(hint) is ToolContext:
+            if _is_context(hint):
+                if self._context is not None:
+                    raise InvalidDefinition(
+                        f"tool {name!r}: two parameters, {self._context!r} and {key!r}, are contexts"
+                    )
                 self._context = key
                 continue
             fields.append(_field(key, hint, parameter.default, texts.get(key)))
@@ -211,9 +229,45 @@ def _field(name: str, hint: Any, default: Any, text: str | None) -> tuple[Any, .
     annotated = typing.Annotated[hint, msgspec.Meta(description=text)] if text else hint
     if default is inspect.Parameter.empty:
         return (name, annotated)
-    if isinstance(default, list | dict | set | bytearray):
+    if _is_mutable(default):
         return (name, annotated, msgspec.field(default_factory=lambda: deepcopy(default)))
     return (name, annotated, default)
+
+
+def _is_mutable(default: object) -> bool:
+    """Whether a call could change this default for the next one. (Others, sentinels say, keep their identity.)"""
+    if isinstance(default, type):
+        return False
+    records = isinstance(default, Struct) or hasattr(type(default), "__dataclass_fields__")
+    return records or isinstance(default, MutableSequence | MutableMapping | MutableSet)
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether a parameter's type is the context: as such, of some dependencies, annotated, or optional."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return _is_context(get_args(hint)[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(map(_is_context, get_args(hint)))
+    return hint is ToolContext or origin is ToolContext
+
+
+def _target(function: Any) -> Any:
+    """What is run in the end: the function in a partial, the ``__call__`` of an object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function) or not callable(function):
+        return function
+    return type(function).__call__
+
+
+def _copied(value: Any) -> Any:
+    """A copy of clean JSON data."""
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_copied(item) for item in value]
+    return value
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
@@ -261,6 +315,8 @@ def _checked_options(name: str, options: ToolOptions) -> ToolOptions:
         raise InvalidDefinition(
             f"tool {name!r}: replay={options.replay!r} is not one of {', '.join(get_args(ReplayPolicy))}"
         )
+    if type(options.parallel) is not bool:
+        raise InvalidDefinition(f"tool {name!r}: parallel={options.parallel!r} must be True or False")
     for key in ("timeout_ms", "max_result_bytes"):
         value = getattr(options, key)
         if value is not None and (type(value) is not int or value <= 0):
@@ -269,6 +325,8 @@ def _checked_options(name: str, options: ToolOptions) -> ToolOptions:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
 
 
