@@ -39,7 +39,10 @@ def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
         )
         return _seal(message, terminate=_flag(result.terminate))
     except InvalidMessage as error:
-        return seal_error(call, f"The tool {call.name!r} returned something that cannot be kept: {error}", limit_bytes)
+        why = str(error)
+    except Exception as error:  # a foreign object may raise anything while it is read
+        why = error_text(error)
+    return seal_error(call, f"The tool {call.name!r} returned something that cannot be kept: {why}", limit_bytes)
 
 
 def seal_error(call: ToolCallPart, text: str, limit_bytes: int) -> Sealed:
@@ -97,15 +100,18 @@ def _parts(content: Any) -> tuple[UserPart, ...]:
 
 def _flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise InvalidMessage(f"result: is_error and terminate are True or False, not {value!r:.40}")
+        raise InvalidMessage(f"result: is_error and terminate are True or False, not {type(value).__name__}")
     return value
 
 
 def _bounded(parts: tuple[UserPart, ...], limit_bytes: int) -> tuple[UserPart, ...]:
-    """Parts of at most ``limit_bytes`` together; text is cut at a code point with a mark, images that do not fit go."""
+    """Parts of at most ``limit_bytes`` together: text is cut at a code point with a mark, images that do not fit go.
+
+    Behind a cut nothing more fits: one mark says how many parts were left out there.
+    """
     kept: list[UserPart] = []
     left = limit_bytes
-    for part in parts:
+    for index, part in enumerate(parts):
         if isinstance(part, ImagePart):
             size = len(part.data)
             if size > left:
@@ -116,8 +122,9 @@ def _bounded(parts: tuple[UserPart, ...], limit_bytes: int) -> tuple[UserPart, .
             size = len(part.text) if part.text.isascii() else len(part.text.encode())
             if size > left:
                 kept.append(TextPart(text=_cut(part.text, left)))
-                left = 0
-                continue
+                if index + 1 < len(parts):
+                    kept.append(TextPart(text=f"[{len(parts) - index - 1} more parts left out]"))
+                break
             kept.append(part)
         left -= size
     return tuple(kept)
