@@ -230,10 +230,10 @@ async def streaming(world: World, lane: AgentLane[Any, Any]) -> None:
     """Let frames be committed while the answer is held, then let it end."""
     model = world.models[-1]
     admitted = await lane.accept(Prompt("go"), operation_id="op-0")
-    async with asyncio.TaskGroup() as group:
-        driving = group.create_task(finish(world, lane, admitted.operation_id))
-        showing = group.create_task(show(world, model))
-        await driving
+    showing = asyncio.ensure_future(show(world, model))
+    try:
+        await finish(world, lane, admitted.operation_id)
+    finally:
         showing.cancel()
 
 
