@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlane.clock import Clock, SystemClock
+from agentlane.data.border import clean_json
 from agentlane.errors import CorruptSession, InvalidName, InvalidWrite, SessionClosed, SessionOwned, UnknownSession
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
@@ -89,9 +90,11 @@ class JsonlStore:
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
         """Make an empty session; a crash leaves it there whole or not at all.
 
-        ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one.
+        ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one, ``InvalidMessage`` for metadata that is
+        not JSON.
         """
         self._check_usable()
+        clean = clean_json(metadata or {}, "metadata")
         if session_id is None:
             session_id = self._only or self._ids.new()
         self._check_id(session_id)
@@ -105,7 +108,7 @@ class JsonlStore:
             if _exists(path):
                 made = True  # by whoever had the lock before
                 raise _already(session_id)
-            info = SessionInfo(id=session_id, created_at=self._clock.now_ms(), metadata=dict(metadata or {}))
+            info = SessionInfo(id=session_id, created_at=self._clock.now_ms(), metadata=clean)
             self._write_header(path, info)
             made = True
             if self._durable:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from agentlane.clock import Clock, SystemClock
+from agentlane.data.border import clean_json
 from agentlane.data.writes import DeleteList, DeleteValue, InsertUsage, Write
 from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionOwned, UnknownSession
 from agentlane.ids import IdSource, Uuid7Source
@@ -38,12 +39,16 @@ class MemoryStore:
         return Capabilities(persistent=False, cross_process=False)
 
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
-        """Make an empty session. ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one."""
+        """Make an empty session.
+
+        ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one, ``InvalidMessage`` for metadata that is
+        not JSON.
+        """
         self._check_usable()
         session_id = self._ids.new() if session_id is None else check_session_id(session_id)
         if session_id in self._media:
             raise InvalidWrite(f"session {session_id!r} exists already; open it, or take another id", id=session_id)
-        medium = _Medium(session_id, self._clock.now_ms(), msgspec.json.encode(dict(metadata or {})))
+        medium = _Medium(session_id, self._clock.now_ms(), msgspec.json.encode(clean_json(metadata or {}, "metadata")))
         self._media[session_id] = medium
         return medium.info()
 

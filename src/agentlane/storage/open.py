@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from agentlane.clock import Clock
+from agentlane.errors import InvalidMessage
 from agentlane.ids import IdSource
 from agentlane.storage.contract import Durability, Store
 from agentlane.storage.jsonl import JsonlStore
@@ -26,6 +27,8 @@ def open_store(target: Target, *, durability: Durability, clock: Clock, ids: IdS
     that ends in ``.jsonl`` a single session's file; any other path a folder of JSONL sessions.
     """
     if not isinstance(target, str | os.PathLike):
+        if not hasattr(target, "open_operations"):
+            raise InvalidMessage(f"target: a path, ':memory:' or a store is needed here, not {type(target).__name__}")
         return target, False
     if target == ":memory:":
         return MemoryStore(clock=clock, ids=ids), True
