@@ -28,10 +28,7 @@ CallStatus: TypeAlias = Literal["planned", "effect_pending", "outcome_ready", "p
 
 
 class CallRecord(Struct, frozen=True, kw_only=True):
-    """One call of the current batch. ``policy``, ``attempt`` and ``replays`` are those of its last intent.
-
-    ``tool`` is empty until the lane's path has been read (the first accept or drive after an open).
-    """
+    """One call of the current batch. ``policy``, ``attempt`` and ``replays`` are those of its last intent."""
 
     call_id: str
     tool: str

@@ -15,7 +15,8 @@ from agentlane.data import addresses, codec
 from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.border import clean_json, clean_text
 from agentlane.data.entries import Entry
-from agentlane.data.operations import LaneConfig, LaneState
+from agentlane.data.messages import AssistantMessage
+from agentlane.data.operations import LaneConfig, LaneState, Tools
 from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import AppendElement, DeleteList, DeleteValue, SetValue, Write
 from agentlane.driver.effects import current_effect
@@ -348,7 +349,17 @@ class Session:
                 codec.CONFIG.decode(configs[id], place),
                 codec.STATE.decode(states[id], place),
             )
+        await self._name_calls(storage, operations)
         return operations
+
+    async def _name_calls(self, storage: SessionStorage, operations: Mapping[str, OpenOperation]) -> None:
+        """Read the answers whose calls are under way, so that an inspection can name them before anything drives."""
+        answers = {each.state.answer: each for each in operations.values() if isinstance(each.state, Tools)}
+        for row in await storage.entries(list(answers)) if answers else ():
+            if row is not None:
+                body = codec.BODY.decode(row.payload, f"entry {row.id}")
+                if isinstance(body, AssistantMessage):
+                    answers[row.id].take_answer(body)
 
     async def _core_for(self, name: str, at: str | None) -> LaneCore:
         if at is not None:

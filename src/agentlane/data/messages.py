@@ -125,8 +125,8 @@ class ToolResultMessage(
 
     @property
     def text(self) -> str:
-        """All text parts joined."""
-        return "".join(part.text for part in self.content if type(part) is TextPart)
+        """All text parts, each on lines of its own."""
+        return "\n".join(part.text for part in self.content if type(part) is TextPart)
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage

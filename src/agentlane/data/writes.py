@@ -56,3 +56,4 @@ class DeleteList(NamedTuple):
 
 
 Write: TypeAlias = InsertEntry | InsertUsage | SetValue | DeleteValue | AppendElement | DeleteList
+"""Any of the six."""

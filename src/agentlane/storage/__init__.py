@@ -1,5 +1,15 @@
 """Where sessions live: the storage contract, and the memory, JSONL and SQLite stores."""
 
+from agentlane.data.writes import (
+    Address,
+    AppendElement,
+    DeleteList,
+    DeleteValue,
+    InsertEntry,
+    InsertUsage,
+    SetValue,
+    Write,
+)
 from agentlane.storage.contract import (
     Capabilities,
     Commit,
@@ -19,11 +29,17 @@ from agentlane.storage.memory import MemoryStore
 from agentlane.storage.sqlite import SqliteStore
 
 __all__ = [
+    "Address",
+    "AppendElement",
     "Capabilities",
     "Commit",
+    "DeleteList",
+    "DeleteValue",
     "Durability",
     "Element",
     "EntryRow",
+    "InsertEntry",
+    "InsertUsage",
     "JsonlStore",
     "LedgerRow",
     "MemoryStore",
@@ -32,6 +48,8 @@ __all__ = [
     "Probe",
     "SessionInfo",
     "SessionStorage",
+    "SetValue",
     "SqliteStore",
     "Store",
+    "Write",
 ]
