@@ -190,13 +190,14 @@ SELECT_LANDMARK_PLACE: Final = f"""
 """
 
 # Reads. A walk sees every row of its range, so that a missing one is noticed; payloads only of those that are wanted:
-# ?3 is 1 for payloads, ?4 the kinds wanted, joined by and put between "|", or null for all.
+# ?3 is 1 for payloads, ?4 the kinds wanted, joined by and put between "|", or null for all. The plus before `session`
+# keeps SQLite from taking an index that begins with it, which would sort the whole session for each page.
 
 _WALK: Final = """
     SELECT
-        place, session, id, parent_id, seq, at, kind,
+        id, parent_id, seq, at, kind,
         CASE WHEN ?3 AND (?4 IS NULL OR instr(?4, '|' || kind || '|')) THEN CAST(payload AS BLOB) ELSE x'' END
-    FROM entry WHERE place BETWEEN ?1 AND ?2
+    FROM entry WHERE place BETWEEN ?1 AND ?2 AND +session = ?6
 """
 WALK_NEWEST_FIRST: Final = _WALK + "ORDER BY place DESC LIMIT ?5"
 WALK_OLDEST_FIRST: Final = _WALK + "ORDER BY place LIMIT ?5"

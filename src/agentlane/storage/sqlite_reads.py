@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +30,8 @@ class _OpenMeta(msgspec.Struct):
     started_at: int
 
 
+# A named tuple from a row without a Python call for each.
+_entry_row: Callable[[tuple[Any, ...]], EntryRow] = partial(tuple.__new__, EntryRow)
 _meta_decoder = msgspec.json.Decoder(_OpenMeta)
 _metadata_decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -79,13 +82,13 @@ def entries(database: sqlite3.Connection, key: int, ids: Sequence[str]) -> list[
     found: list[EntryRow | None] = []
     for each in ids:
         rows = database.execute(schema.SELECT_ENTRY, (key, each)).fetchall()
-        found.append(EntryRow(*rows[0]) if rows else None)
+        found.append(_entry_row(rows[0]) if rows else None)
     return found
 
 
 def scan(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[EntryRow]:
     rows = database.execute(schema.SCAN_ENTRIES, (key, after_seq, _limit(limit))).fetchall()
-    return [EntryRow(*row) for row in rows]
+    return [_entry_row(row) for row in rows]
 
 
 def usage(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[LedgerRow]:
@@ -175,7 +178,7 @@ class _Walk:
         self._kinds = None if kinds is None else frozenset(kinds)
         self._wanted = None if kinds is None else "|" + "|".join(kinds) + "|"
         self._payloads = payloads
-        self._before: tuple[str, str | None] | None = None  # id and parent of the row before
+        self._before: tuple[Any, ...] | None = None
 
     def collect(self, found: list[EntryRow], low: int, high: int, limit: int | None) -> None:
         """Append the wanted rows of places ``low`` to ``high`` until ``found`` has ``limit`` rows."""
@@ -184,34 +187,32 @@ class _Walk:
             count = min(high - low + 1, ROWS_MAX)
             if limit is not None and self._kinds is None:
                 count = min(count, limit - len(found))
-            rows = self._database.execute(statement, (low, high, self._payloads, self._wanted, count)).fetchall()
-            expected = high if self._newest_first else low
-            last = expected - count + 1 if self._newest_first else expected + count - 1
-            if len(rows) != count or rows[0][0] != expected or rows[-1][0] != last:
+            bounds = (low, high, self._payloads, self._wanted, count, self._key)
+            rows = self._database.execute(statement, bounds).fetchall()
+            if len(rows) != count:
                 raise CorruptSession(f"{_name(low)} to {_name(high)}: an entry of the path is missing")
-            for row in rows:
-                self._check(row)
-                if self._kinds is None or row[6] in self._kinds:
-                    found.append(EntryRow(*row[2:]))
-                    if limit is not None and len(found) >= limit:
-                        break
+            self._check(rows, low, high)
+            kinds = self._kinds
+            wanted = rows if kinds is None else [row for row in rows if row[4] in kinds]
+            if limit is not None:
+                wanted = wanted[: limit - len(found)]
+            found.extend(map(_entry_row, wanted))
             if self._newest_first:
                 high -= count
             else:
                 low += count
 
-    def _check(self, row: tuple[Any, ...]) -> None:
-        place, session, entry_id, parent_id = row[:4]
+    def _check(self, rows: list[tuple[Any, ...]], low: int, high: int) -> None:
+        """Each row's parent is its neighbour: what is missing, moved or changed in between shows as well."""
         if self._before is not None:
-            child_parent, parent = (self._before[1], entry_id) if self._newest_first else (parent_id, self._before[0])
-            if child_parent != parent:
-                raise CorruptSession(
-                    f"{_name(place)}: entry {entry_id} is not linked to its neighbour on the path by its parent",
-                    entry_id=entry_id,
-                )
-        if session != self._key:
-            raise CorruptSession(f"{_name(place)}: entry {entry_id} belongs to another session", entry_id=entry_id)
-        self._before = (entry_id, parent_id)
+            rows = [self._before, *rows]
+        self._before = rows[-1]
+        ids = [row[0] for row in rows]
+        parents = [row[1] for row in rows]
+        if (ids[1:] != parents[:-1]) if self._newest_first else (parents[1:] != ids[:-1]):
+            raise CorruptSession(
+                f"{_name(low)} to {_name(high)}: an entry of the path has another parent than its place"
+            )
 
 
 def _ranges(
