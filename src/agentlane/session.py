@@ -25,7 +25,6 @@ from agentlane.driver.ledger import record_adjustment
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.runtime import Runtime
-from agentlane.driver.waiting import finish
 from agentlane.errors import (
     CorruptSession,
     InvalidMessage,
@@ -39,6 +38,7 @@ from agentlane.inspection import Operation, operation_record
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
 from agentlane.storage.contract import Commit, LedgerRow, SessionStorage, Store
+from agentlane.waiting import finish
 
 T = TypeVar("T")
 Deps = TypeVar("Deps")
@@ -200,8 +200,8 @@ class Session:
         return default if payload is None else _decoded(payload, address.type, str(address.address))
 
     async def set_value(self, address: ValueAddress[T], value: T) -> None:
-        """Replace the value; durable on return. ``InvalidMessage`` names what is not JSON data."""
-        await self._commit([SetValue(address.address, _encoded(value))], "value")
+        """Replace the value; durable on return. ``InvalidMessage`` for what is not JSON data, or not of the type."""
+        await self._commit([SetValue(address.address, _encoded(value, address.type))], "value")
 
     async def delete_value(self, address: ValueAddress[Any]) -> None:
         """Remove the value, if there is one; durable on return."""
@@ -215,8 +215,8 @@ class Session:
         return {key: _decoded(payload, type, f"{namespace}/{key}") for key, payload in found.items()}
 
     async def append(self, address: ListAddress[T], value: T) -> int:
-        """Append to a list; durable on return. Gives the element's ``seq``."""
-        commit = await self._commit([AppendElement(address.address, _encoded(value))], "list")
+        """Append to a list; durable on return. Gives the element's ``seq``. Errors are those of ``set_value``."""
+        commit = await self._commit([AppendElement(address.address, _encoded(value, address.type))], "list")
         return commit.first_seq
 
     async def elements(
@@ -310,6 +310,12 @@ class Session:
             config = codec.LANE_CONFIG.decode(configs[name], f"lane {name}") if name in configs else None
             state = codec.LANE_STATE.decode(states[name], f"lane {name}") if name in states else None
             self._load_lane(name, codec.OPTIONAL_TEXT.decode(tip, f"tip of {name}"), config, state, operations)
+        for id, operation in operations.items():
+            core = self._cores.get(operation.meta.lane)
+            if core is None or core.operation is not operation:  # I3
+                raise CorruptSession(
+                    f"session {self.id!r}: operation {id} is open, but lane {operation.meta.lane!r} does not name it"
+                )
 
     # Inside.
 
@@ -414,7 +420,12 @@ class Session:
         await runtime.storage.close()
         storage = await self._store.open(runtime.session_id, probe=runtime.probe)
         runtime.replace_storage(storage)
-        await self.load()
+        try:
+            await self.load()
+        except BaseException as error:
+            await storage.close()
+            runtime.fault(error)
+            raise
 
     async def _close(self) -> None:
         runtime = self._runtime
@@ -433,10 +444,16 @@ class Session:
             runtime.phase = "closed"
 
 
-def _encoded(value: Any) -> bytes:
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.to_builtins(value)
-    return codec.encode(clean_json(value, "value"))
+def _encoded(value: Any, type: Any) -> bytes:
+    """A value as it is stored, after making sure that it can be read back as the type."""
+    try:
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.to_builtins(value)
+        payload = codec.encode(clean_json(value, "value"))
+        msgspec.json.decode(payload, type=type)
+    except (msgspec.MsgspecError, TypeError, RecursionError) as error:
+        raise InvalidMessage(f"value: {error}", path="value") from error
+    return payload
 
 
 def _decoded(payload: bytes, type: Any, place: str) -> Any:

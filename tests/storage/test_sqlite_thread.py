@@ -14,7 +14,8 @@ from aiosqlite.core import _STOP_RUNNING_SENTINEL, Connection
 
 from agentlane.errors import SessionClosed
 from agentlane.storage.sqlite import SqliteStore
-from agentlane.storage.sqlite_thread import DatabaseThread, Result, finish
+from agentlane.storage.sqlite_thread import DatabaseThread, Result
+from agentlane.waiting import finish
 from tests.storage.sqlite_samples import connect_in_memory, entry
 
 SECONDS_MAX = 60

@@ -7,14 +7,14 @@ caller, and cancelling it changes nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from agentlane.data.writes import Write
 from agentlane.driver.runtime import Runtime
 from agentlane.storage.contract import Commit
+from agentlane.waiting import Outcome
 
 T = TypeVar("T")
 
@@ -35,38 +35,10 @@ class Done(NamedTuple, Generic[T]):
     value: T
 
 
-class Turn(Generic[T]):
-    """A place in the line. ``await`` gives what was published, or raises; several may wait, any may be cancelled."""
+class Turn(Outcome[T]):
+    """A place in the line. ``await`` gives what was published, or raises."""
 
-    __slots__ = ("_done", "_error", "_future", "_value")
-
-    def __init__(self) -> None:
-        self._done = False
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self._future: asyncio.Future[None] | None = None
-
-    def succeed(self, value: T) -> None:
-        self._value = value
-        self._end()
-
-    def fail(self, error: BaseException) -> None:
-        self._error = error
-        self._end()
-
-    def __await__(self) -> Generator[Any, None, T]:
-        while not self._done:
-            if self._future is None:
-                self._future = asyncio.get_running_loop().create_future()
-            yield from asyncio.shield(self._future).__await__()
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[no-any-return]
-
-    def _end(self) -> None:
-        self._done = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+    __slots__ = ()
 
 
 _Queued: TypeAlias = "tuple[Turn[Any], Callable[[], Decision[Any] | Done[Any]]]"

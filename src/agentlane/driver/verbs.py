@@ -328,11 +328,10 @@ async def append(lane: LaneCore, body: EntryBody) -> Entry:
 
         def publish(commit: Commit) -> Entry:
             lane.take_path(draft)
-            id, placed = draft.placed[-1]
+            id = draft.placed[-1][0]
             parent = draft.placed[-2][0] if len(draft.placed) > 1 else before
-            return Entry(
-                id=id, parent_id=parent, seq=commit.first_seq + len(draft.placed) - 1, at=commit.at, body=placed
-            )
+            # A body of its own: the lane goes on with the one that it placed.
+            return codec.entry_of(id, parent, commit.first_seq + len(draft.placed) - 1, commit.at, payload)
 
         before = lane.tip
         return Decision(draft.writes, "append", publish)

@@ -64,14 +64,14 @@ Sessions and owners
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from agentlane.data.usage import Stats, UsageRow
 from agentlane.data.writes import Address, Write
+from agentlane.waiting import Outcome
 
 Durability: TypeAlias = Literal["disk", "process"]
 """What a reported commit survives: the loss of power, or the death of the process."""
@@ -137,37 +137,27 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Ownership is enforced between processes."""
 
 
-class Pending:
+class Pending(Outcome[Commit]):
     """A submitted commit. ``await`` gives the ``Commit`` or raises; a cancelled wait leaves the commit as it is (S8).
 
-    Backends make one per commit and end it once, on the event loop, with ``succeed`` or ``fail``.
+    Backends make one per commit and end it once, on the event loop, with ``succeed`` when the medium has the commit and
+    it is published, or with ``fail`` when the medium does not have it, or it is not known whether it has.
     """
 
-    __slots__ = ("_commit", "_error", "_future", "_on_failure")
+    __slots__ = ("_on_failure",)
 
     def __init__(self) -> None:
-        self._commit: Commit | None = None
-        self._error: BaseException | None = None
+        super().__init__()
         self._on_failure: Callable[[BaseException], None] | None = None
-        self._future: asyncio.Future[None] | None = None
-
-    def done(self) -> bool:
-        """Whether the medium has reported."""
-        return self._commit is not None or self._error is not None
-
-    def succeed(self, commit: Commit) -> None:
-        """The medium has the commit and it is published."""
-        if not self.done():
-            self._commit = commit
-            self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """The medium does not have the commit, or it is not known whether it has."""
-        if not self.done():
-            self._error = error
-            if self._on_failure is not None:
-                self._on_failure(error)
-            self._wake()
+        """The commit is not made, or it is not known whether it is."""
+        if not self.done() and self._on_failure is not None:
+            callback, self._on_failure = self._on_failure, None
+            super().fail(error)
+            callback(error)
+        else:
+            super().fail(error)
 
     def on_failure(self, callback: Callable[[BaseException], None]) -> None:
         """Have ``callback`` called, synchronously and once, if the commit fails (at once if it has)."""
@@ -175,26 +165,6 @@ class Pending:
             callback(self._error)
         else:
             self._on_failure = callback
-
-    def result(self) -> Commit:
-        """The commit, once done; raises what it failed with."""
-        if self._error is not None:
-            raise self._error
-        if self._commit is None:
-            raise asyncio.InvalidStateError("the medium has not reported yet")
-        return self._commit
-
-    def __await__(self) -> Generator[Any, None, Commit]:
-        while not self.done():
-            if self._future is None:
-                self._future = asyncio.get_running_loop().create_future()
-            # The future is the writer's, never the waiter's: several may wait, any may be cancelled.
-            yield from asyncio.shield(self._future).__await__()
-        return self.result()
-
-    def _wake(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
 
 
 class Probe(Protocol):

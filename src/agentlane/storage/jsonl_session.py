@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import anyio
-
 from agentlane.clock import Clock
 from agentlane.data.writes import Write
 from agentlane.errors import CorruptSession
@@ -28,6 +26,7 @@ from agentlane.storage.jsonl_thread import SyncThread
 from agentlane.storage.jsonl_writer import JsonlWriter, Placed, Tail
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.places import range_of
+from agentlane.waiting import finish
 
 _log = logging.getLogger("agentlane")
 
@@ -147,7 +146,7 @@ class JsonlSession(IndexedStorage[int]):
             while self._pendings and not self._closed and not self._forked():
                 if self._drained is None or self._drained.done():
                     self._drained = self._loop.create_future()
-                await _outlast(self._drained)
+                await finish(self._drained)
         finally:
             self.kill()
 
@@ -305,17 +304,3 @@ class _Stopped(BaseException):
     def __init__(self, by: BaseException) -> None:
         super().__init__()
         self.by = by
-
-
-async def _outlast(future: asyncio.Future[None]) -> None:
-    """Wait for ``future`` through cancellation, native or anyio's, and only then raise it."""
-    try:
-        await asyncio.shield(future)
-    except asyncio.CancelledError:
-        while not future.done():
-            with anyio.CancelScope(shield=True):
-                try:
-                    await asyncio.shield(future)
-                except asyncio.CancelledError:
-                    pass  # native cancellation comes through an anyio shield
-        raise

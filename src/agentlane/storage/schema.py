@@ -131,17 +131,18 @@ SELECT_HIGHEST_SEQ: Final = """
         coalesce((SELECT max(seq) FROM usage WHERE session = ?1), 0)
     )
 """
+# Counts are summed as their high and low halves: SQLite refuses a sum beyond 64 bits, and one bad row is kept for ever.
 SELECT_STATS: Final = """
     SELECT
         (SELECT count(*) FROM entry WHERE session = ?1),
         count(*),
         coalesce(sum(kind = 'attempt' AND (input_tokens IS NULL OR output_tokens IS NULL)), 0),
-        coalesce(sum(input_tokens), 0),
-        coalesce(sum(output_tokens), 0),
-        coalesce(sum(cache_read_tokens), 0),
-        coalesce(sum(cache_write_tokens), 0),
-        coalesce(sum(reasoning_tokens), 0),
-        coalesce(sum(cost_nanos), 0)
+        coalesce(sum(input_tokens >> 32), 0), coalesce(sum(input_tokens & 4294967295), 0),
+        coalesce(sum(output_tokens >> 32), 0), coalesce(sum(output_tokens & 4294967295), 0),
+        coalesce(sum(cache_read_tokens >> 32), 0), coalesce(sum(cache_read_tokens & 4294967295), 0),
+        coalesce(sum(cache_write_tokens >> 32), 0), coalesce(sum(cache_write_tokens & 4294967295), 0),
+        coalesce(sum(reasoning_tokens >> 32), 0), coalesce(sum(reasoning_tokens & 4294967295), 0),
+        coalesce(sum(cost_nanos >> 32), 0), coalesce(sum(cost_nanos & 4294967295), 0)
     FROM usage WHERE session = ?1
 """
 SELECT_OPEN_OPERATIONS: Final = """

@@ -21,8 +21,9 @@ from agentlane.storage.sqlite_connect import (
     connect_writer,
     translated,
 )
-from agentlane.storage.sqlite_thread import DatabaseThread, Result, finish, tell
+from agentlane.storage.sqlite_thread import DatabaseThread, Result, tell
 from agentlane.storage.sqlite_writer import Source, Writer
+from agentlane.waiting import finish
 
 T = TypeVar("T")
 Inode: TypeAlias = tuple[int, int]

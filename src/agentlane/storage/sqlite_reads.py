@@ -297,15 +297,18 @@ def _usage_row(row: tuple[Any, ...]) -> UsageRow:
 
 
 def _totals(sums: Sequence[int]) -> UsageTotals:
+    """Totals from the rows' numbers, and the high and low half of each sum."""
+    rows, unknown_rows, *halves = sums
+    whole = [(high << 32) + low for high, low in zip(halves[::2], halves[1::2], strict=True)]
     return UsageTotals(
-        rows=sums[0],
-        unknown_rows=sums[1],
-        input_tokens=sums[2],
-        output_tokens=sums[3],
-        cache_read_tokens=sums[4],
-        cache_write_tokens=sums[5],
-        reasoning_tokens=sums[6],
-        cost_nanos=sums[7],
+        rows=rows,
+        unknown_rows=unknown_rows,
+        input_tokens=whole[0],
+        output_tokens=whole[1],
+        cache_read_tokens=whole[2],
+        cache_write_tokens=whole[3],
+        reasoning_tokens=whole[4],
+        cost_nanos=whole[5],
     )
 
 

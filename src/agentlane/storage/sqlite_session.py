@@ -24,7 +24,7 @@ from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
 from agentlane.storage.sqlite_commit import CommitRows, Written
 from agentlane.storage.sqlite_file import Use
-from agentlane.storage.sqlite_thread import finish
+from agentlane.waiting import finish
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 
 import aiosqlite
 from aiosqlite.core import _STOP_RUNNING_SENTINEL, Connection
-from anyio import CancelScope
 
 from agentlane.errors import SessionClosed
 
@@ -163,26 +162,6 @@ def tell(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args
             return False
         raise
     return True
-
-
-async def finish(future: asyncio.Future[T]) -> T:
-    """Wait for ``future`` to the end, however often the caller is cancelled; then raise the cancellation.
-
-    A native cancellation arrives even inside anyio's shield, and an anyio scope cancels again at each turn of the loop
-    unless shielded, so both are met: the future is nobody's but ours, and the rest of the wait is shielded.
-    """
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        with CancelScope(shield=True):
-            while not future.done():
-                try:
-                    await asyncio.shield(future)
-                except asyncio.CancelledError:
-                    pass
-                except Exception:  # what it failed with is for those who were not cancelled
-                    break
-        raise
 
 
 def _set_result(future: asyncio.Future[T], value: T) -> None:
