@@ -445,7 +445,12 @@ async def test_an_interruption_tells_the_last_saved_progress(world: World) -> No
     await one_life(world, CALLED, tools, drive(world), kill=("commit.progress.after", 2))
     await one_life(world, CALLED, tools, drive(world))
 
-    assert (await conversation(world))[2] == f"result! {PROGRESS}2 of 3{INTERRUPTED}"
+    await conversation(world)
+    session = await world.open()
+    result = (await messages(session))[2]
+    assert result.is_error
+    assert [part.text for part in result.content] == [PROGRESS, "2 of 3", INTERRUPTED]
+    await session.close()
 
 
 # Doing it again changes nothing.
