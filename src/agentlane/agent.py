@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 from agentlane.data.border import clean_json
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.operations import LaneConfig, Limits, OperationConfig, RetryPolicy
-from agentlane.errors import InvalidDefinition, UnknownModel, UnknownTool
+from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
 from agentlane.model import Model
 from agentlane.names import check_name
 from agentlane.tool import Tool
@@ -62,7 +62,7 @@ class Agent(Generic[Deps, Output]):
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = instructions
-        self.settings: dict[str, Any] = clean_json(dict(settings or {}), "settings")
+        self.settings: dict[str, Any] = clean_settings({} if settings is None else settings)
         self.deps = deps
         self.retry = retry or RetryPolicy()
         self.limits = Limits(
@@ -99,12 +99,14 @@ class Agent(Generic[Deps, Output]):
         raise UnknownModel(f"agent {self.name!r} has no model {wanted!s}; it has {known}", wanted=str(wanted))
 
     def tool_names(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """Checked names of this agent's tools."""
+        """Checked names of this agent's tools, each once."""
+        if isinstance(wanted, str):
+            raise UnknownTool(f"tools={wanted!r}: a list of names is needed here, not one text", wanted=wanted)
         for name in wanted:
             if name not in self.tools:
                 known = ", ".join(self.tools) or "none"
                 raise UnknownTool(f"agent {self.name!r} has no tool {name!r}; it has {known}", wanted=name)
-        return tuple(wanted)
+        return tuple(dict.fromkeys(wanted))
 
     def resolve(self, config: LaneConfig) -> OperationConfig:
         """The configuration of an operation that is accepted now on a lane with this configuration."""
@@ -116,6 +118,14 @@ class Agent(Generic[Deps, Output]):
             retry=self.retry,
             limits=self.limits,
         )
+
+
+def clean_settings(settings: object) -> dict[str, Any]:
+    """A copy of model settings, which are a JSON object; raises ``InvalidMessage`` with the path."""
+    if not isinstance(settings, Mapping):
+        raise InvalidMessage(f"settings: an object is needed here, not {type(settings).__name__}", path="settings")
+    clean: dict[str, Any] = clean_json(settings, "settings")
+    return clean
 
 
 def _at_least(name: str, value: int, least: int) -> int:

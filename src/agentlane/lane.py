@@ -7,9 +7,8 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from agentlane.agent import Agent
+from agentlane.agent import Agent, clean_settings
 from agentlane.branch import Branch
-from agentlane.data.border import clean_json
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
@@ -122,7 +121,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
             self.agent,
             model=None if model is None else self.agent.model_identity(model),
             tools=None if tools is None else self.agent.tool_names(tools),
-            settings=None if settings is None else clean_json(dict(settings), "settings"),
+            settings=None if settings is None else clean_settings(settings),
         )
 
     async def record_usage(
