@@ -1,4 +1,4 @@
-"""Claim: whatever goes wrong, the stored conversation is whole, in call order, can be sent, and is read back as it was."""
+"""Claim: whatever goes wrong, the stored conversation is whole, in call order, can be sent, and reads back as it was."""
 
 from __future__ import annotations
 
