@@ -414,7 +414,7 @@ async def test_a_replay_sees_its_memo_and_the_same_key(world: World) -> None:
 
     async def body(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
         seen.append((ctx.attempt, ctx.recovered, ctx.idempotency_key, await ctx.memo("step"), ctx.call_id))
-        if await ctx.memo("step") is None:
+        if not ctx.recovered:
             await ctx.set_memo("step", {"upload": 17})
             await ctx.progress("17 of 30")
             await asyncio.get_running_loop().create_future()

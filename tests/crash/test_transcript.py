@@ -1,4 +1,4 @@
-"""Claim: whatever goes wrong, the stored conversation is whole, in call order, can be sent, and reads back as it was."""
+"""Claim: whatever goes wrong, the stored conversation is whole, in call order, can be sent, and reads back the same."""
 
 from __future__ import annotations
 
