@@ -401,7 +401,7 @@ def test_text_and_calls_are_the_parts_of_their_kind_in_order() -> None:
         call_id="1", name="a", content=(TextPart(text="p"), ImagePart(data="", mime_type="m"), TextPart(text="q"))
     )
 
-    assert answer.text == "xy" and answer.calls == (first, second) and result.text == "pq"
+    assert answer.text == "xy" and answer.calls == (first, second) and result.text == "p\nq"
     assert str(ModelIdentity(provider="p", name="n")) == "p:n"
     assert user("") == UserMessage(content=()) and user("a", [ImagePart(data="d", mime_type="m")]).content[
         0
