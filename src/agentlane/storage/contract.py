@@ -8,7 +8,9 @@ Commits
     S2  A refused commit raises ``InvalidWrite`` from ``submit`` and changes nothing, sequence numbers included. Refused
         are: no writes at all; an entry whose parent is neither stored, nor submitted before, nor earlier in the same
         commit; an entry or usage id that is used (entries and usage rows share one id space). Where only the medium can
-        know, the pending commit fails with ``InvalidWrite`` instead and the storage is not faulted.
+        know, the pending commit fails with ``InvalidWrite`` instead and the storage is not faulted. A medium that
+        another program holds for longer than the waiting time fails the commit, and those queued behind it, with
+        ``StoreBusy``: nothing is written, and the storage is not faulted.
     S3  Sequence numbers and stats are assigned inside ``submit``, in the order of the calls, without waiting. Write
         ``i`` of a commit has ``seq = first_seq + i``; ``first_seq`` is 1 for a new session and grows strictly over
         everything that is written, reopening included. Gaps are legal (a commit refused by the medium leaves one).
@@ -259,7 +261,7 @@ class Store(Protocol):
         ...
 
     async def list(self) -> Sequence[SessionInfo]:
-        """All sessions, oldest first."""
+        """All sessions, oldest first; those of one millisecond by id."""
         ...
 
     async def delete(self, session_id: str) -> None:

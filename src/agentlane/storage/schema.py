@@ -112,7 +112,7 @@ CREATE: Final = (
 INSERT_SESSION: Final = """
     INSERT INTO session (id, created_at, metadata, epoch, seq) VALUES (?, ?, ?, 0, 0)
 """
-SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, key"
+SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, id"
 SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
 # S22: the epoch that was last seen must still be there.
