@@ -19,14 +19,25 @@ from agentlane.testing.invariants import check_invariants, check_nothing_written
 from tests.crash.scenarios import ABORTS, PARALLEL, PLAIN, Scenario
 from tests.crash.world import BACKENDS, Backend, World, kept, live, shape
 
+PARTS_WHOLE = 12
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The whole form takes minutes for one scenario, so it comes in parts."""
+    if "part" in metafunc.fixturenames:
+        parts = PARTS_WHOLE if metafunc.config.getoption("--whole") else 1
+        metafunc.parametrize("part", [(part, parts) for part in range(parts)], ids=lambda each: f"part{each[0]}")
+
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scenario", [*PLAIN, *ABORTS], ids=lambda each: each.name)
-async def test_killed_anywhere_it_goes_on(scenario: Scenario, backend: Backend, tmp_path: Path, whole: bool) -> None:
+async def test_killed_anywhere_it_goes_on(
+    scenario: Scenario, backend: Backend, part: tuple[int, int], tmp_path: Path, whole: bool
+) -> None:
     points = await boundaries(scenario, World(backend, fresh(tmp_path)), [])
     assert len(points) > 10
 
-    for number, point in enumerate(points):
+    for number, point in list(enumerate(points))[part[0] :: part[1]]:
         if not whole and not in_sample(scenario, backend, number, point):
             continue
         # When: killed once, and the next process drives it to the end.

@@ -18,13 +18,14 @@ from agentlane import (
     RequestConflict,
     SessionClosed,
     Settled,
+    Waiting,
     WouldDeadlock,
 )
 from agentlane.data.messages import ModelIdentity
 from agentlane.machine.outcomes import ABORTED, NOT_STARTED
 from agentlane.testing.gates import Hold
 from agentlane.testing.models import ScriptedModel
-from agentlane.testing.script import call, hang, hold, say
+from agentlane.testing.script import call, fail, hang, hold, say
 from tests.races.stage import staged, turns
 
 HOLDS: list[Hold] = ["before_write", "before_report"]
@@ -632,3 +633,69 @@ async def test_a_natively_cancelled_pass_goes_on_with_the_next_drive() -> None:
         assert (await again).result.status == "completed"
         assert at.tools.starts == ["t1", "t1"]
         assert "result t1 done" in await at.sound()
+
+
+# Waits.
+
+
+async def test_a_wait_ends_with_its_last_observer() -> None:
+    """Waiting is an observer's choice: the pass tells who does not, sleeps for who does, and ends with the last."""
+    async with staged([fail("overloaded", retryable=True, retry_after_ms=5_000), "done"]) as at:
+        staying = asyncio.ensure_future(at.lane.drive("op"))
+        await at.clock.sleeping()
+        told = await at.lane.drive("op", wait_for_retry=False)
+        assert isinstance(told, Waiting)
+        assert at.lane.inspect().driving
+
+        staying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await staying
+        await turns()
+        assert not at.lane.inspect().driving
+        assert at.clock.sleepers == ()
+
+        at.clock.advance(5_000)
+        assert (await at.lane.drive("op")).result.text == "done"
+        assert [request.attempt for request in at.model.requests] == [1, 2]
+
+
+@pytest.mark.parametrize("first", ["the abort", "the time"])
+async def test_an_abort_and_the_end_of_a_wait(first: str) -> None:
+    """An abort wakes the sleeping pass and nothing is asked; once the time has come, the request is what is aborted."""
+    async with staged([fail("overloaded", retryable=True, retry_after_ms=5_000), hang("Hel")]) as at:
+        driving = asyncio.ensure_future(at.lane.drive("op"))
+        await at.clock.sleeping()
+        if first == "the time":
+            at.clock.advance(5_000)
+            await at.model.hanging()
+        await at.lane.request_abort("op")
+
+        assert (await driving).result.status == "aborted"
+        assert await at.sound() == [
+            "user go",
+            "assistant[error/overloaded] ",
+            *(["assistant[aborted/aborted] Hel"] if first == "the time" else []),
+        ]
+        assert at.clock.sleepers == ()
+
+
+async def test_an_abort_keeps_results_that_came_and_leaves_no_call_without_one() -> None:
+    """Staged, running, and planned calls at once: staged ones are placed as they are."""
+    script = [[call("t", x=1), call("t", x=2, now=True), call("t", x=3), call("t", x=4)], "and on"]
+    async with staged(script, "t", max_parallel=2) as at:
+        driving = asyncio.ensure_future(at.lane.drive())
+        await at.tools.begun("t3")
+        await at.lane.request_abort("op")
+
+        assert (await driving).result.status == "aborted"
+        await at.lane.run("go on", operation_id="op-2")
+        assert await at.sound() == [
+            "user go",
+            "assistant[tool_calls]  (t,t,t,t)",
+            f"result! {ABORTED}",
+            "result t2 done",
+            f"result! {ABORTED}",
+            f"result! {NOT_STARTED}",
+            "user go on",
+            "assistant[stop] and on",
+        ]
