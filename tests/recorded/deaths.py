@@ -22,8 +22,8 @@ class CommitPlace(NamedTuple):
     name: str
     calls: tuple[str, ...]
     """What the calls of the batch had come to before it."""
-    saved: int
-    """How much of a streaming answer was saved before it."""
+    saves: int
+    """How many commits have saved something of the streaming answer before it."""
 
 
 class Death(NamedTuple):
@@ -87,10 +87,10 @@ class CommitProbe(FaultPlan):
         if kind == "commit" and self.died_at is None:
             name, _, where = rest.rpartition(".")
             if where == "before":
+                self._before(name)
                 self._begun[name] += 1
                 if self._deaths is not None and (chosen := self._deaths.at(self._place(name))):
                     self.kill_at(f"commit.{name}.{chosen}", nth=self._begun[name])
-                self._before(name)
             elif where == "after":
                 self._after(name)
         super().reached(boundary)

@@ -16,6 +16,7 @@ from tests.recorded.witness import Witness, turn_of
 
 SAFE: Mapping[str, ReplayPolicy] = {"read": "safe", "bash": "safe", "edit": "safe", "write": "safe"}
 HONEST: Mapping[str, ReplayPolicy] = {"read": "safe", "bash": "never", "edit": "never", "write": "never"}
+PAGE = 8
 
 
 class _Call(NamedTuple):
@@ -69,16 +70,21 @@ class Desk:
         index = call_index(ctx.turn_id, ctx.call_id)
         assert self._lane is not None and index is not None
         if self._batch[0] != ctx.turn_id:
-            path = await self._lane.entries(types=("user", "assistant"), limit=200)
-            answers: list[str] = []
-            for entry in path:
-                if not isinstance(entry.body, AssistantMessage):
-                    break
-                if entry.body.stop_reason not in ("error", "aborted"):
-                    answers.insert(0, entry.id)
+            answer = await self._kept_answers(self._lane) - 1
             if self._batch[0] != ctx.turn_id:  # a call of the same batch may have been faster
-                self._begin(ctx.turn_id, answers.index(ctx.turn_id))
+                self._begin(ctx.turn_id, answer)
         return CallPlace(turn_of(ctx.operation_id), self._batch[1], index)
+
+    async def _kept_answers(self, lane: AgentLane[Any, Any]) -> int:
+        """The number of answers since the last prompt; those that went wrong do not count."""
+        count, after = 0, None
+        while True:
+            page = await lane.entries(types=("user", "assistant"), limit=PAGE, after=after)
+            for entry in page:
+                if not isinstance(entry.body, AssistantMessage):
+                    return count
+                count += entry.body.stop_reason not in ("error", "aborted")
+            after = page[-1].id
 
     def _begin(self, turn_id: str, answer: int) -> None:
         self._batch = (turn_id, answer)

@@ -24,9 +24,11 @@ from tests.recorded.witness import WatchedModel, Witness, operation_of
 Backend: TypeAlias = Literal["memory", "jsonl", "sqlite"]
 BACKENDS: tuple[Backend, ...] = ("memory", "jsonl", "sqlite")
 LANE = "main"
-DELTAS, DELTA_MS = 200, 25
-"""How finely and fast answers are streamed: what was shown is saved every 800 characters or so."""
+DELTAS, DELTA_MS = 1_000, 25
+"""How finely and fast answers are streamed: what was shown is saved every 4,000 characters or so."""
 NEAR_MS, NEVER_MS = 60_000, 3_600_000
+ROUNDS = 4
+"""Of the event loop, in which whoever was woken runs and goes to sleep again."""
 DEATHS_MAX = 100
 """A process that dies at each commit dies oftener in one turn, and in one call, than the defaults put up with."""
 
@@ -39,33 +41,47 @@ STATUSES: Mapping[Ending, str] = {
 
 
 class SwiftClock(ManualClock):
-    """Moves on by itself to whoever is due next, but not while a commit is under way; far times never come."""
+    """Moves on by itself to whoever is due next, when all who were woken have had their turn and no commit is made.
+
+    Far times never come: a grace must not be over only because nobody else sleeps.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._held = False
-        self._owed = 0
+        self._commits = 0
+        self._armed = False
 
     async def sleep_until(self, at_ms: int) -> None:
-        if 0 < at_ms - self.now_ms() <= NEAR_MS:
-            asyncio.get_running_loop().call_soon(self._tick)
+        if at_ms > self.now_ms():
+            self._arm()
         await super().sleep_until(at_ms)
 
     def hold(self) -> None:
         """A commit is under way: however long its thread takes, no time passes."""
-        self._held = True
+        self._commits += 1
 
     def go_on(self) -> None:
-        self._held = False
-        for _ in range(self._owed):
-            asyncio.get_running_loop().call_soon(self._tick)
-        self._owed = 0
+        self._commits -= 1
+        self._arm()
 
-    def _tick(self) -> None:
-        if self._held:
-            self._owed += 1
-        elif self.next_due is not None and self.next_due - self.now_ms() <= NEAR_MS:
+    def forget_commits(self) -> None:
+        """The process is dead, and so is whoever slept in it."""
+        self._commits = 0
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            asyncio.get_running_loop().call_soon(self._count_down, ROUNDS)
+
+    def _count_down(self, rounds: int) -> None:
+        if rounds:
+            asyncio.get_running_loop().call_soon(self._count_down, rounds - 1)
+            return
+        self._armed = False
+        due = self.next_due
+        if not self._commits and due is not None and due - self.now_ms() <= NEAR_MS:
             self.advance_to_next()
+            self._arm()
 
 
 class Life:
@@ -182,7 +198,8 @@ class Playback:
                 await life.session.close()
         else:
             await life.bury(acting)
-            self._clock.go_on()
+            self._clock.forget_commits()
+            self.witness.buries()
         model.require_no_violations()
         return probe.died_at is None
 
@@ -198,6 +215,7 @@ class Playback:
             else:
                 await self._append(lane, step)
             self._step += 1
+        await lane._core.load()  # for a process that came to the end and found nothing to do
         self.live = msgspec.json.encode(await lane.messages())
         self.live_view = msgspec.json.encode(tuple(lane._core.context.view()))
 
@@ -245,11 +263,12 @@ class Playback:
         if operation is None:
             return CommitPlace(self._step, 0, name, (), 0)
         calls = tuple(call.status for call in operation.calls)
-        saved = self.witness.saved_count if operation.at == "generating" else 0
-        return CommitPlace(self._step, operation.turn, name, calls, saved)
+        saves = self.witness.saves if operation.at == "generating" else 0
+        return CommitPlace(self._step, operation.turn, name, calls, saves)
 
     def _before(self, name: str) -> None:
         self._clock.hold()
+        self.witness.saved()  # a lane makes one commit at a time, so the one before it is made
         if name == "frames":
             self.witness.saving()
 

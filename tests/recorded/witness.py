@@ -48,6 +48,7 @@ class Witness:
         self.problems: list[str] = []
         self._shown: defaultdict[Attempt, list[StreamItem]] = defaultdict(list)
         self._saved: Counter[Attempt] = Counter()
+        self._saves: Counter[Attempt] = Counter()
         self._streaming: Attempt | None = None
         self._saving: tuple[Attempt, int] | None = None
         self._savers: list[asyncio.Future[None]] = []
@@ -67,10 +68,13 @@ class Witness:
         self._saving = (self._streaming, len(self._shown[self._streaming]))
 
     def saved(self) -> None:
-        """The store has what was handed to it last."""
-        assert self._saving is not None
+        """The store has what was handed to it last, if anything was."""
+        if self._saving is None:
+            return
         attempt, count = self._saving
+        self._saving = None
         self._saved[attempt] = count
+        self._saves[attempt] += 1
         for future in self._savers:
             if not future.done():
                 future.set_result(None)
@@ -85,15 +89,19 @@ class Witness:
             await future
 
     @property
-    def saved_count(self) -> int:
-        """How much of the present stream is saved."""
-        return 0 if self._streaming is None else self._saved[self._streaming]
+    def saves(self) -> int:
+        """How many commits have saved something of the newest stream."""
+        return 0 if self._streaming is None else self._saves[self._streaming]
 
     def saved_part(self, attempt: Attempt) -> tuple[tuple[AssistantPart, ...], Usage | None]:
         """The committed prefix of what the model showed at this attempt."""
         return _put_together(self._shown[attempt][: self._saved[attempt]])
 
     # Deaths.
+
+    def buries(self) -> None:
+        """The process is dead: what it was saving was not saved."""
+        self._saving = None
 
     def looks_at(self, operation: Operation) -> None:
         """Take note of what the life before left of an operation."""
