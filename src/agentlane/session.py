@@ -19,7 +19,7 @@ from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import LaneConfig, LaneState, Tools
 from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import AppendElement, DeleteList, DeleteValue, SetValue, Write
-from agentlane.driver.effects import current_effect
+from agentlane.driver.effects import current_lane
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.driver.line import Decision, Done
@@ -269,7 +269,7 @@ class Session:
         Open operations stay open. Cancelling it does not skip the clean-up: the cancellation is raised afterwards.
         Raises ``WouldDeadlock`` from inside an effect of this session.
         """
-        here = current_effect.get()
+        here = current_lane()
         if here is not None and any(here is core for core in self._cores.values()):
             raise WouldDeadlock(f"an effect of lane {here.name!r} must not close its own session")
         self._runtime.check_place()

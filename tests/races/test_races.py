@@ -132,7 +132,7 @@ async def test_outcome_then_abort(where: Hold) -> None:
 
         assert (await aborting).newly_requested
         assert (await driving).result.status == "aborted"
-        assert at.names()[-3:] == ["outcome_placed+intent", "abort", "settlement"]
+        assert at.names()[-3:] == ["outcome_placed+intent", "abort", "settlement+terminal"]
         assert len(at.model.requests) == 1
         assert await at.sound() == [
             "user go",
@@ -186,7 +186,7 @@ async def test_request_intent_then_abort(where: Hold) -> None:
 
         assert (await driving).result.status == "aborted"
         assert at.model.requests == []
-        assert at.names()[-3:] == ["intent", "abort", "settlement"]
+        assert at.names()[-3:] == ["intent", "abort", "settlement+terminal"]
         assert await at.sound() == ["user go", "assistant[aborted/aborted] "]
         (row,) = await at.session.usage()
         assert (row.row.usage.input_tokens, row.row.usage.unknown) == (0, False)

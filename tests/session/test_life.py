@@ -491,3 +491,28 @@ async def test_when_the_wait_is_over_the_lane_may_be_driven_again(place: Place) 
 
     assert await results_of(parent) == ["went on: 'ab'"]
     assert (await parent.append_custom("note")).seq > 0
+
+
+async def test_a_task_that_outlives_its_tool_may_drive_the_lane(place: Place) -> None:
+    """What a tool left running in the background is not the tool: once the call has ended, nothing waits for it."""
+    session = await place.open()
+    background: list[asyncio.Task[Any]] = []
+    over = asyncio.Event()
+
+    async def leaves_one(ctx: ToolContext) -> Any:
+        async def later() -> Any:
+            with pytest.raises(WouldDeadlock):
+                await lane.drive()  # the call is still running
+            await over.wait()
+            return (await lane.run("again")).text
+
+        background.append(asyncio.ensure_future(later()))
+        await asyncio.sleep(0)
+        return "left one"
+
+    lane = await session.lane("main", agent_of([call("it")], "done", "done again", tools=[lane_tool(leaves_one, "it")]))
+    await lane.run("hi")
+
+    over.set()
+
+    assert await background[0] == "done again"

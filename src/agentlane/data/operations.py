@@ -16,7 +16,7 @@ ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent"]
 """What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not."""
 
 
-class RetryPolicy(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class RetryPolicy(Struct, frozen=True, gc=False, kw_only=True):
     """How failed model requests are tried again: at most ``attempts``, with capped exponential backoff and jitter."""
 
     attempts: int = 3
@@ -24,7 +24,7 @@ class RetryPolicy(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     cap_ms: int = 30_000
 
 
-class Limits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Limits(Struct, frozen=True, gc=False, kw_only=True):
     """The bounds an operation runs under."""
 
     max_restarts: int = 3
@@ -34,8 +34,11 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     max_result_bytes: int = 262_144
 
 
-class OperationConfig(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What an operation runs with, captured when it was accepted (``op.config``)."""
+class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
+    """What an operation runs with, captured when it was accepted (``op.config``).
+
+    Written out whole, so that a default that changes later changes nothing about an operation that is open.
+    """
 
     agent: str
     models: tuple[ModelIdentity, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from agentlane.data.messages import ToolCallPart, UserPart
-from agentlane.driver.effects import StopReason, WaitNode, current_effect
+from agentlane.driver.effects import EffectMark, StopReason, WaitNode
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.threads import NoThread
 from agentlane.driver.tool_results import Sealed, error_text, seal_error, seal_message, seal_value
@@ -51,7 +51,7 @@ class CallEffect:
         self.index = index
         self._owner = owner
         self._runtime = runtime
-        self._lane = lane
+        self._mark = EffectMark(lane)
         self._call = call
         self._tool = tool
         self._checked = checked
@@ -84,7 +84,7 @@ class CallEffect:
 
     def drop(self) -> None:
         """The session is dead or faulted: no report will be taken."""
-        self._ended = True
+        self._ended = self._mark.ended = True
         self._stopped_by = "close"
         if self._task is not None:
             self._task.cancel()
@@ -106,7 +106,7 @@ class CallEffect:
 
     async def _run(self, context: ToolContext[Any]) -> None:
         self._begun = True
-        current_effect.set(self._lane)
+        self._mark.set()
         self._runtime.reached("effect.tool.start")
         if self._tool.options.timeout_ms is not None:
             self._timers.append(self._runtime.spawn(self._timeout(self._tool.options.timeout_ms), "agentlane timeout"))
@@ -137,7 +137,7 @@ class CallEffect:
     async def _in_a_thread(self, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         runtime = self._runtime
         context = runtime.context.copy()
-        context.run(current_effect.set, self._lane)
+        context.run(self._mark.set)
         return await runtime.threads.run(runtime.loop, context, function)
 
     def _failed(self, error: BaseException) -> Sealed | None:
@@ -210,7 +210,7 @@ class CallEffect:
             if outcome is not None and self._stopped_by is not None:
                 self._runtime.found(f"a late result of tool {self._tool.name!r} (call {self._call.id!r}) was refused")
             return
-        self._ended = True
+        self._ended = self._mark.ended = True
         self._cancel_timers()
         self._owner.call_ended(self.index, outcome, begun=self._begun)
 

@@ -76,6 +76,8 @@ class OperationDraft:
             self.state = step.state
         self.effects.extend(step.effects)
         self.boundaries.append(step.boundary)
+        if self.result is not None:
+            self.boundaries.append("terminal")
 
     @property
     def empty(self) -> bool:

@@ -20,13 +20,33 @@ class WaitNode(Protocol):
     waiting_on: list[WaitNode]
 
 
-current_effect: ContextVar[WaitNode | None] = ContextVar("agentlane_current_effect", default=None)
+class EffectMark:
+    """Marks what runs inside one effect, tasks that it starts included, until the effect has ended."""
+
+    __slots__ = ("ended", "lane")
+
+    def __init__(self, lane: WaitNode) -> None:
+        self.lane = lane
+        self.ended = False
+
+    def set(self) -> None:
+        """Mark the current context."""
+        _mark.set(self)
+
+
+_mark: ContextVar[EffectMark | None] = ContextVar("agentlane_effect", default=None)
+
+
+def current_lane() -> WaitNode | None:
+    """The lane whose effect the caller runs in, if that effect has not ended."""
+    mark = _mark.get()
+    return None if mark is None or mark.ended else mark.lane
 
 
 @contextmanager
 def waiting_on(lane: WaitNode) -> Iterator[None]:
     """Around a wait for ``lane``'s pass; raises ``WouldDeadlock`` if that pass (in the end) waits for this effect."""
-    here = current_effect.get()
+    here = current_lane()
     if here is None:
         yield
         return

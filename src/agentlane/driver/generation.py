@@ -14,8 +14,8 @@ from agentlane.data import codec
 from agentlane.data.border import clean_text
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, StopReason
 from agentlane.data.usage import NOTHING_SENT, Usage, checked_usage
+from agentlane.driver.effects import EffectMark, WaitNode
 from agentlane.driver.effects import StopReason as StopEffect
-from agentlane.driver.effects import WaitNode, current_effect
 from agentlane.driver.frames import FrameLog, clean_answer
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import error_text
@@ -57,7 +57,7 @@ class GenerationEffect:
         self.response_id = response_id
         self._owner = owner
         self._runtime = runtime
-        self._lane = lane
+        self._mark = EffectMark(lane)
         self._model = model
         self._agent = agent
         self._info = info
@@ -101,7 +101,7 @@ class GenerationEffect:
 
     def drop(self) -> None:
         """The session is dead or faulted: no report will be taken."""
-        self._ended = True
+        self._ended = self._mark.ended = True
         self._stopped_by = "close"
         for task in (self._task, self._flusher, self._timer):
             if task is not None:
@@ -113,7 +113,7 @@ class GenerationEffect:
 
     async def _run(self) -> None:
         self._begun = True
-        current_effect.set(self._lane)
+        self._mark.set()
         self._runtime.reached("effect.model.start")
         message: AssistantMessage | None
         try:
@@ -269,7 +269,7 @@ class GenerationEffect:
     def _end(self, message: AssistantMessage | None) -> None:
         if self._ended:
             return
-        self._ended = True
+        self._ended = self._mark.ended = True
         current = asyncio.current_task()
         for task in (self._flusher, self._timer):
             if task is not None and task is not current:
