@@ -31,7 +31,7 @@ from agentlane.driver.recovery import restored_answer
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import Sealed, progress_parts, seal_message
 from agentlane.driver.views import ResolvedCall, resolve_call, resolve_model
-from agentlane.errors import NoActiveOperation, SessionClosed, StoreBusy
+from agentlane.errors import NoActiveOperation, SessionClosed, SessionFaulted, StoreBusy
 from agentlane.ids import call_id
 from agentlane.machine import planning
 from agentlane.machine.facts import (
@@ -547,7 +547,10 @@ class Pass:
         await self.runtime.clock.sleep_until(due)
         self._progress_timers.pop(index, None)
         self._progress_at[index] = self.runtime.clock.now_ms() + FLUSH_EVERY_MS
-        await self._commit_progress(index)
+        try:
+            await self._commit_progress(index)
+        except (SessionFaulted, StoreBusy):
+            pass  # a fault tells whoever drives; on a busy store the next report, or the close, saves it
 
     async def _commit_progress(self, index: int) -> None:
         operation = self.operation

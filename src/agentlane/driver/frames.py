@@ -89,6 +89,10 @@ class FrameLog:
         _close_delta(joined, pieces)
         return tuple(joined)
 
+    def put_back(self, frames: tuple[Frame, ...]) -> None:
+        """They were taken and could not be saved: they come before what has been added since."""
+        self._unsaved = [*frames, *self._unsaved]
+
     def shown(self) -> tuple[AssistantPart, ...]:
         """The parts as far as they were shown. A call that is not whole has its raw text and no arguments."""
         parts: list[AssistantPart] = []

@@ -19,7 +19,7 @@ from agentlane.driver.effects import StopReason as StopEffect
 from agentlane.driver.frames import FrameLog, clean_answer
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import error_text
-from agentlane.errors import InvalidMessage
+from agentlane.errors import InvalidMessage, SessionFaulted, StoreBusy
 from agentlane.ids import CALLS_MAX
 from agentlane.model import Model, ModelError, ModelRequest
 
@@ -240,8 +240,14 @@ class GenerationEffect:
                 self._flusher = None  # the next frame starts it again
                 return
             frames = self._frames.take_unsaved()
-            self._saved_bytes += len(codec.encode(frames))
-            await self._owner.save_frames(self.response_id, frames)
+            try:
+                await self._owner.save_frames(self.response_id, frames)
+            except StoreBusy:
+                self._frames.put_back(frames)  # what is saved later must not leave a hole
+            except SessionFaulted:
+                return  # the fault ends the pass, and tells whoever drives
+            else:
+                self._saved_bytes += len(codec.encode(frames))
 
     async def _grace(self) -> None:
         clock = self._runtime.clock
