@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-from agentlane.testing.faults import FaultPlan
+from agentlane.testing.faults import FaultPlan, Point
 
 Where: TypeAlias = Literal["before", "inside", "after"]
 WHERES: tuple[Where, ...] = ("before", "inside", "after")
@@ -49,10 +49,12 @@ class Deaths:
         """Where the process is to die at the commit that is about to be made; None if it had its death already."""
         if place in self._seen:
             return None
-        self._seen.add(place)
-        where = WHERES[(zlib.crc32(repr(place).encode()) + self._rotation) % 3]
-        self.all.append(Death(place, where))
-        return where
+        return WHERES[(zlib.crc32(repr(place).encode()) + self._rotation) % 3]
+
+    def add(self, death: Death) -> None:
+        """It happened."""
+        self._seen.add(death.place)
+        self.all.append(death)
 
     def counts(self) -> Counter[str]:
         """How many deaths there were before, inside and after commits."""
@@ -81,6 +83,12 @@ class CommitProbe(FaultPlan):
         self._before = before
         self._after = after
         self._begun: Counter[str] = Counter()
+        self._planned: dict[Point, Death] = {}
+
+    @property
+    def death(self) -> Death | None:
+        """The commit at which the process died: not each that was planned comes to it, when another is nearer."""
+        return None if self.died_at is None else self._planned[self.died_at]
 
     def reached(self, boundary: str) -> None:
         kind, _, rest = boundary.partition(".")
@@ -89,8 +97,15 @@ class CommitProbe(FaultPlan):
             if where == "before":
                 self._before(name)
                 self._begun[name] += 1
-                if self._deaths is not None and (chosen := self._deaths.at(self._place(name))):
-                    self.kill_at(f"commit.{name}.{chosen}", nth=self._begun[name])
+                self._plan(name)
             elif where == "after":
                 self._after(name)
         super().reached(boundary)
+
+    def _plan(self, name: str) -> None:
+        place = self._place(name)
+        where = None if self._deaths is None else self._deaths.at(place)
+        if where is not None:
+            point = Point(f"commit.{name}.{where}", self._begun[name])
+            self._planned[point] = Death(place, where)
+            self.kill_at(point.boundary, nth=point.nth)

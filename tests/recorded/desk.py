@@ -20,7 +20,7 @@ PAGE = 8
 
 
 class _Call(NamedTuple):
-    index: int
+    number: int
     rank: int
     future: asyncio.Future[None]
 
@@ -107,7 +107,7 @@ class Desk:
         if operation is None or not self._waiting:
             return
         under_way = {index for index, call in enumerate(operation.calls) if call.status == "effect_pending"}
-        if under_way - self._let_go != {call.index for call in self._waiting}:
+        if under_way - self._let_go != {call.number for call in self._waiting}:
             return  # somebody has yet to come
         if not self._together and under_way & self._let_go:
             return  # somebody was let go whose outcome is not committed
@@ -115,7 +115,7 @@ class Desk:
         going = self._waiting if self._together else self._waiting[:1]
         self._waiting = self._waiting[len(going) :]
         for call in going:
-            self._let_go.add(call.index)
+            self._let_go.add(call.number)
             if not call.future.done():
                 call.future.set_result(None)
 

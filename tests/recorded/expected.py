@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, TextPart, ToolCallPart, ToolResultMessage
 from agentlane.machine.outcomes import INTERRUPTED
-from tests.recorded.plan import Append, Answered, CallPlace, Plan, Run
+from tests.recorded.plan import Answered, Append, CallPlace, Plan, Run
 from tests.recorded.witness import Attempt, Witness
 
 
@@ -31,9 +31,7 @@ def expected(plan: Plan, witness: Witness) -> Iterator[tuple[str, Message]]:
                 yield f"{place}, result {index}", shown
 
 
-def _answers(
-    place: str, run: Run, number: int, answered: Answered, witness: Witness
-) -> Iterator[tuple[str, Message]]:
+def _answers(place: str, run: Run, number: int, answered: Answered, witness: Witness) -> Iterator[tuple[str, Message]]:
     """The error answers of the streams that were cut, and the answer itself, which may be cut by abort and death."""
     cut = sorted(attempt for attempt in witness.cut if attempt[:2] == (run.turn, number))
     for attempt in cut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -143,16 +144,21 @@ class Playback:
         self._step = -1
         self._clock = SwiftClock()
         self._lane: AgentLane[Any, Any] | None = None
-        self.target: str | Path | Store = {
+        targets: dict[Backend, Path | Store] = {
             "memory": MemoryStore(clock=self._clock, ids=CountingIds(series=1_000_000)),
             "jsonl": folder / "recorded.jsonl",
             "sqlite": folder / "recorded.db",
-        }[backend]
+        }
+        self.target = targets[backend]
 
     async def play(self) -> None:
-        """To the end of the plan; the last process closes its session."""
+        """To the end of the plan; the last process closes its session. Nothing may fail unheard meanwhile."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: self.witness.problems.append(f"unheard: {context}"))
         while not await self._live():
             pass
+        gc.collect()  # a task whose error nobody took says so when it goes
+        loop.set_exception_handler(None)
 
     async def open(self, probe: CommitProbe | None = None) -> Session:
         self.lives += 1
@@ -200,6 +206,8 @@ class Playback:
             await life.bury(acting)
             self._clock.forget_commits()
             self.witness.buries()
+            if self.deaths is not None and probe.death is not None:
+                self.deaths.add(probe.death)
         model.require_no_violations()
         return probe.died_at is None
 
@@ -222,8 +230,7 @@ class Playback:
     async def _run(self, lane: AgentLane[Any, Any], model: WatchedModel, run: Run) -> None:
         id = operation_of(run.turn)
         await lane.accept(Prompt(messages=(run.prompt,)), operation_id=id)
-        stopped = run.ending == "terminated" and self._lost_its_end(lane, run)
-        if stopped:
+        if run.ending == "terminated" and self._lost_its_end(lane, run):
             await lane.request_abort(id)
         driving = asyncio.ensure_future(lane.drive(id))
         hanging = asyncio.ensure_future(model.hanging(lane=LANE))
@@ -237,12 +244,13 @@ class Playback:
         finally:
             driving.cancel()
             hanging.cancel()
+        stopped = any(place.turn == run.turn for place in self.witness.lost & self.plan.terminating)
         status = "aborted" if stopped else STATUSES[run.ending]
         if not isinstance(outcome, Settled) or outcome.result.status != status:
             raise AssertionError(f"turn {run.turn} was to end as {status}; {self}\n{outcome}")
 
     def _lost_its_end(self, lane: AgentLane[Any, Any], run: Run) -> bool:
-        """Whether a call that was to end the run is lost: its result cannot, so the one who drives stops the run."""
+        """Whether a call that was to end the run is lost: its result cannot, so whoever drives stops the run there."""
         operation = lane.inspect().operation
         return (
             operation is not None

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import NamedTuple
 
-from agentlane import Operation
+from agentlane import Clock, Operation
 from agentlane.data.messages import (
     AssistantMessage,
     AssistantPart,
@@ -119,8 +119,10 @@ class Witness:
 class WatchedModel(RecordedModel):
     """The model of one process; the witness sees what it shows."""
 
-    def __init__(self, conversation: Iterable[Message], witness: Witness, **options: int) -> None:
-        super().__init__(conversation, **options)  # type: ignore[arg-type]
+    def __init__(
+        self, conversation: Iterable[Message], witness: Witness, *, deltas: int, delta_ms: int, clock: Clock
+    ) -> None:
+        super().__init__(conversation, deltas=deltas, delta_ms=delta_ms, clock=clock)
         self._witness = witness
 
     def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
@@ -146,13 +148,12 @@ def turn_of(operation_id: str) -> int:
 
 
 def _attempt_of(request: ModelRequest) -> Attempt:
-    turn = sum(isinstance(message, UserMessage) for message in request.messages)
     answers = 0
     for message in reversed(request.messages):
         if isinstance(message, UserMessage):
             break
         answers += isinstance(message, AssistantMessage)
-    return Attempt(turn, answers, request.attempt)
+    return Attempt(turn_of(request.operation_id), answers, request.attempt)
 
 
 def _put_together(items: Sequence[StreamItem]) -> tuple[tuple[AssistantPart, ...], Usage | None]:
@@ -171,6 +172,8 @@ def _put_together(items: Sequence[StreamItem]) -> tuple[tuple[AssistantPart, ...
                 parts[item.index] = item.part
             case UsageSeen():
                 usage = item.usage
+            case AssistantMessage():
+                raise AssertionError("a settled answer is no part of what was shown before")
     for index, start in started.items():
         if index in parts:
             continue
