@@ -39,6 +39,7 @@ class Desk:
         self._seed = seed
         self._lane: AgentLane[Any, Any] | None = None
         self._batch: tuple[str, int] = ("", 0)
+        self._order: list[int] = []
         self._waiting: list[_Call] = []
         self._let_go: set[int] = set()
         self._together = False
@@ -95,13 +96,14 @@ class Desk:
         self._together = order.random() < 0.5
         ranks = list(range(100))
         order.shuffle(ranks)
+        self._order = self._witness.ends[place.turn, place.answer]
         call = _Call(place.call, ranks[place.call], asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         self._look()
         await call.future
 
     def _look(self) -> None:
-        """Let go whoever's turn it is, once all calls that are under way have come."""
+        """Let go whoever may end next, once all calls that are under way have come."""
         assert self._lane is not None
         operation = self._lane.inspect().operation
         if operation is None or not self._waiting:
@@ -116,6 +118,7 @@ class Desk:
         self._waiting = self._waiting[len(going) :]
         for call in going:
             self._let_go.add(call.number)
+            self._order.append(call.number)
             if not call.future.done():
                 call.future.set_result(None)
 

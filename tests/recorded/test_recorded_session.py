@@ -22,8 +22,8 @@ from tests.recorded.loader import recorded_session
 from tests.recorded.plan import Append, plan_of
 from tests.recorded.playback import BACKENDS, LANE, Backend, Playback
 
-SAMPLE = {1, 2, 3, 4, 7, 28, 33, 34}
-"""Turns of the reduced form: each way to end, batches of several calls, the appended answer; short ones."""
+SAMPLE = {1, 2, 3, 4, 7, 28, 29, 33, 34}
+"""Turns of the reduced form: each way to end, batches of several calls, error results, the appended answer."""
 
 STRETCH = 100
 """Messages of a piece of the whole form, at least. With honest policies it is played in one piece."""
@@ -51,12 +51,14 @@ def sample(session: tuple[Message, ...]) -> tuple[Message, ...]:
 async def test_without_kills_it_is_the_recording(
     session: tuple[Message, ...], backend: Backend, tmp_path: Path
 ) -> None:
-    playback = Playback(plan_of(session), backend, tmp_path, HONEST)
+    playback = Playback(plan_of(session), backend, tmp_path, HONEST, seed=1)
 
     await playback.play()
 
     assert playback.lives == 1
     assert not playback.witness.cut and not playback.witness.lost
+    orders = [order for order in playback.witness.ends.values() if len(order) > 1]
+    assert len(orders) == 3 and all(order != sorted(order) for order in orders)
     await check(playback)
     await check_same(playback)
 
@@ -80,8 +82,9 @@ async def test_killed_at_every_commit_nothing_differs_but_what_was_cut(
     for number, piece in enumerate(pieces):
         folder = tmp_path / str(number)
         folder.mkdir()
-        deaths = Deaths(rotation=BACKENDS.index(backend) + list(POLICIES).index(policies))
-        playback = Playback(plan_of(piece), backend, folder, POLICIES[policies], deaths=deaths)
+        rotation = BACKENDS.index(backend) + list(POLICIES).index(policies)
+        deaths = Deaths(rotation=rotation)
+        playback = Playback(plan_of(piece), backend, folder, POLICIES[policies], deaths=deaths, seed=rotation + 1)
 
         # When: each commit of the piece kills the process once, and each next process goes on.
         await playback.play()

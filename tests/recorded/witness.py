@@ -41,6 +41,8 @@ class Witness:
     def __init__(self) -> None:
         self.starts: Counter[CallPlace] = Counter()
         """How often the tool of each call was started."""
+        self.ends: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        """In which order the calls of each batch, by user message and answer, were let end."""
         self.lost: set[CallPlace] = set()
         """Calls of a tool that must not run again which a death found under way: begun, and without an outcome."""
         self.cut: dict[Attempt, bool] = {}
