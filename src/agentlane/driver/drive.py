@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
-from agentlane.agent import Agent, RunInfo
+from agentlane.agent import Agent
 from agentlane.data import addresses, codec
-from agentlane.data.border import clean_json
 from agentlane.data.messages import AssistantMessage, Frame, UserPart
 from agentlane.data.operations import (
     Checkpoint,
     EffectPending,
     Generating,
-    OperationConfig,
     OperationState,
     RetryWait,
     Tools,
 )
 from agentlane.data.results import RetryReason, Settled, Waiting
-from agentlane.data.writes import AppendElement, SetValue
+from agentlane.data.writes import AppendElement
 from agentlane.driver.calls import CallEffect
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.effects import StopReason
-from agentlane.driver.generation import FLUSH_EVERY_MS, GenerationEffect
+from agentlane.driver.generation import GenerationEffect
+from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.launch import launch_call, launch_request
 from agentlane.driver.line import Decision, Done
+from agentlane.driver.notes import CallNotes
+from agentlane.driver.observers import Observers
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.recovery import restored_answer
 from agentlane.driver.runtime import Runtime
-from agentlane.driver.tool_results import Sealed, progress_parts, seal_message
-from agentlane.driver.views import ResolvedCall, resolve_call, resolve_model
-from agentlane.errors import NoActiveOperation, SessionClosed, SessionFaulted, StoreBusy
-from agentlane.ids import call_id
+from agentlane.driver.tool_results import Sealed, seal_message
+from agentlane.driver.views import ResolvedCall, Resolver, resolve_model
+from agentlane.errors import SessionClosed, StoreBusy
 from agentlane.machine import planning
 from agentlane.machine.facts import (
     Answered,
@@ -52,28 +53,12 @@ from agentlane.machine.facts import (
 )
 from agentlane.machine.outcomes import settled_without
 from agentlane.machine.table import step
-from agentlane.model import ModelRequest
-from agentlane.names import check_name
 from agentlane.storage.contract import Commit
-from agentlane.tool_context import ToolContext
-
-if TYPE_CHECKING:
-    from agentlane.driver.lane_core import LaneCore
 
 StopMode: TypeAlias = Literal["close", "fault"]
 
 STEPS_MAX = 100_000
 """Steps that one commit may merge; more of them means that the machine makes no progress."""
-
-
-class _Observer:
-    """One caller of drive."""
-
-    __slots__ = ("future", "wait_for_retry")
-
-    def __init__(self, future: asyncio.Future[Settled | Waiting], wait_for_retry: bool) -> None:
-        self.future = future
-        self.wait_for_retry = wait_for_retry
 
 
 class Pass:
@@ -85,7 +70,7 @@ class Pass:
         self.agent = agent
         self.runtime: Runtime = lane.runtime
         self._wake = asyncio.Event()
-        self._observers: list[_Observer] = []
+        self._observers = Observers(self.poke)
         self._stopping: StopMode | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -99,11 +84,8 @@ class Pass:
         """Effects whose intent is committed and which were not started, since an abort or a close came."""
         self._never_begun: set[int] = set()
         self._lost = False
-        self._resolved: list[ResolvedCall] = []
-        self._resolved_for: tuple[str | None, OperationConfig | None] = (None, None)
-        self._progress: dict[int, tuple[UserPart, ...]] = {}
-        self._progress_at: dict[int, int] = {}
-        self._progress_timers: dict[int, asyncio.Task[Any]] = {}
+        self._resolver = Resolver(agent)
+        self._notes = CallNotes(self.runtime, lane.line, operation, lambda index: index in self._calls)
 
     # What the lane's verbs use.
 
@@ -121,14 +103,7 @@ class Pass:
 
     async def observe(self, wait_for_retry: bool) -> Settled | Waiting:
         """Wait for the operation's end, or for a wait if the caller does not want to sit it out."""
-        observer = _Observer(self.runtime.loop.create_future(), wait_for_retry)
-        self._observers.append(observer)
-        self.poke()
-        try:
-            return await observer.future
-        finally:
-            self._observers.remove(observer)
-            self.poke()
+        return await self._observers.observe(wait_for_retry=wait_for_retry)
 
     async def ended(self) -> None:
         """Wait until the pass is over and everything of it has stopped or is left behind."""
@@ -162,11 +137,11 @@ class Pass:
                     verdict = await self.lane.line.run(self._decide)
                 except StoreBusy as error:
                     # Nothing was written and nothing is lost: reports are kept until somebody drives again.
-                    self._tell(error)
+                    self._observers.tell(error)
                     await self._wake.wait()
                     continue
                 if self.operation.result is not None:
-                    self._tell(Settled(self.operation.result))
+                    self._observers.tell(Settled(self.operation.result))
                     return
                 if isinstance(verdict, planning.SleepUntil):
                     if not await self._sleep(verdict.at):
@@ -180,7 +155,7 @@ class Pass:
             await self._wind_down()
             raise
         except Exception as error:  # every pass turns errors into values: observers get it
-            self._tell(error)
+            self._observers.tell(error)
             self._stopping = "fault"
             await self._wind_down()
         finally:
@@ -196,35 +171,20 @@ class Pass:
             )
         return asyncio.CancelledError()
 
-    def _tell(self, outcome: Settled | Waiting | BaseException) -> None:
-        for observer in self._observers:
-            if observer.future.done():
-                continue
-            if isinstance(outcome, asyncio.CancelledError):
-                observer.future.cancel()
-            elif isinstance(outcome, BaseException):
-                observer.future.set_exception(outcome)
-            else:
-                observer.future.set_result(outcome)
-
     def _close_out(self, ending: BaseException) -> None:
         if self._ended.is_set():
             return
         self._ended.set()
-        for timer in self._progress_timers.values():
-            timer.cancel()
+        self._notes.close()
         if self.lane.running is self:
             self.lane.running = None
-        self._tell(ending)
+        self._observers.tell(ending)
 
     async def _sleep(self, at: int) -> bool:
         """Announce the wait; sleep while somebody sits it out. False: nobody does, so the pass ends."""
         reasons = self._wait_reasons(self.operation.state)
         waiting = Waiting(self.operation.id, reasons, at)
-        for observer in self._observers:
-            if not observer.wait_for_retry and not observer.future.done():
-                observer.future.set_result(waiting)
-        if all(observer.future.done() for observer in self._observers):
+        if not self._observers.announce(waiting):
             return False
         timer = self.runtime.spawn(self._wake_at(at), "agentlane retry timer")
         try:
@@ -310,7 +270,7 @@ class Pass:
         held = () if self.operation.cancelled else self._held
         started = (*draft.effects, *held)
         if isinstance(state, Tools):
-            resolved = self._resolve(draft)
+            resolved = self._batch(draft)
             running = {effect.index for effect in started if isinstance(effect, RunCall)}
             never_begun = {effect.index for effect in self._held if isinstance(effect, RunCall)} | self._never_begun
             return planning.View(
@@ -329,14 +289,8 @@ class Pass:
             model_problem=problem,
         )
 
-    def _resolve(self, draft: OperationDraft) -> list[ResolvedCall]:
-        """Tools and checked arguments of the batch's calls, found once per batch and configuration."""
-        config = self.operation.config
-        answer = draft.state.answer
-        if self._resolved_for[0] != answer or self._resolved_for[1] is not config:
-            self._resolved = [resolve_call(self.agent, config, call) for call in draft.calls]
-            self._resolved_for = (answer, config)
-        return self._resolved
+    def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
+        return self._resolver.batch(draft.state.answer, draft.calls, self.operation.config)
 
     def _follow(self, verdict: planning.Verdict, draft: OperationDraft) -> None:
         """Turn a verdict into a fact and take its step."""
@@ -379,7 +333,7 @@ class Pass:
         )
 
     def _settled_without(self, draft: OperationDraft, index: int, why: planning.SettledWithout) -> Sealed:
-        problem = self._resolve(draft)[index].view.problem if why == "refused" else None
+        problem = self._batch(draft)[index].view.problem if why == "refused" else None
         progress = self.progress_of(index)
         return seal_message(settled_without(draft.calls[index], why, problem=problem, progress=progress))
 
@@ -391,7 +345,7 @@ class Pass:
         for index in draft.settled_calls:
             operation.progress.pop(index, None)
             operation.memos.pop(index, None)
-            self._progress.pop(index, None)
+            self._notes.forget(index)
             self._never_begun.discard(index)
         if draft.answers:
             operation.frames.clear()
@@ -422,77 +376,15 @@ class Pass:
     def _start(self, effect: Effect) -> None:
         match effect:
             case RequestModel():
-                self._start_request(effect)
+                self._request = launch_request(self, self.lane, self.operation, self.agent, effect)
+                self._request.start()
             case RunCall():
-                self._start_call(effect)
+                resolved = self._resolver.resolved[effect.index]
+                call, context = launch_call(self, self.lane, self.operation, self.agent, effect, resolved)
+                self._calls[effect.index] = call
+                call.start(context)
             case _:
                 assert_never(effect)
-
-    def _start_request(self, effect: RequestModel) -> None:
-        runtime, operation, lane, agent = self.runtime, self.operation, self.lane, self.agent
-        model, problem = resolve_model(agent, operation.config, effect.model_index)
-        if model is None:
-            raise RuntimeError(f"a request was intended without its model: {problem}")
-        messages = lane.context.view()
-
-        def build(instructions: str) -> ModelRequest:
-            return ModelRequest(
-                instructions=instructions,
-                messages=messages,
-                tools=tuple(agent.tools[name].definition for name in operation.config.tools if name in agent.tools),
-                settings=operation.config.settings,
-                session_id=runtime.session_id,
-                lane=lane.name,
-                operation_id=operation.id,
-                attempt=effect.attempt,
-            )
-
-        info = RunInfo(runtime.session_id, lane.name, operation.id, agent.deps)
-        self._request = GenerationEffect(
-            self,
-            runtime,
-            lane,
-            response_id=effect.response_id,
-            model=model,
-            agent=agent,
-            info=info,
-            build=build,
-            grace_ms=operation.config.limits.cancel_grace_ms,
-        )
-        self._request.start()
-
-    def _start_call(self, effect: RunCall) -> None:
-        operation, lane, index = self.operation, self.lane, effect.index
-        state = operation.state
-        resolved = self._resolved[index]
-        if resolved.tool is None or not isinstance(state, Tools):
-            raise RuntimeError(f"call {index} was intended without its tool at {state!r}")
-        answer = state.answer
-        limit = resolved.tool.options.max_result_bytes or operation.config.limits.max_result_bytes
-        call = CallEffect(
-            self,
-            self.runtime,
-            lane,
-            index=index,
-            call=operation.calls[index],
-            tool=resolved.tool,
-            checked=resolved.checked,
-            limit_bytes=limit,
-            grace_ms=operation.config.limits.cancel_grace_ms,
-        )
-        self._calls[index] = call
-        context = ToolContext(
-            port=call,
-            key=lambda: lane.call_key(operation, answer, index),
-            operation_id=operation.id,
-            turn_id=answer,
-            call_id=call_id(answer, index),
-            attempt=effect.attempt,
-            recovered=effect.attempt > 1,
-            epoch=self.runtime.storage.epoch,
-            deps=self.agent.deps,
-        )
-        call.start(context)
 
     # Reports of effects.
 
@@ -530,71 +422,16 @@ class Pass:
         await self.lane.line.run(decide)
 
     async def save_progress(self, index: int, content: str | Sequence[UserPart]) -> None:
-        parts = progress_parts(content, self.operation.config.limits.max_result_bytes)
-        if index not in self._calls:
-            return
-        self._progress[index] = parts
-        now = self.runtime.clock.now_ms()
-        due = self._progress_at.get(index, now)
-        if now >= due:
-            self._progress_at[index] = now + FLUSH_EVERY_MS
-            await self._commit_progress(index)
-        elif index not in self._progress_timers:
-            timer = self.runtime.spawn(self._progress_later(index, due), "agentlane progress")
-            self._progress_timers[index] = timer
-
-    async def _progress_later(self, index: int, due: int) -> None:
-        await self.runtime.clock.sleep_until(due)
-        self._progress_timers.pop(index, None)
-        self._progress_at[index] = self.runtime.clock.now_ms() + FLUSH_EVERY_MS
-        try:
-            await self._commit_progress(index)
-        except (SessionFaulted, StoreBusy):
-            pass  # a fault tells whoever drives; on a busy store the next report, or the close, saves it
-
-    async def _commit_progress(self, index: int) -> None:
-        operation = self.operation
-
-        def decide() -> Decision[None] | Done[None]:
-            state = operation.state
-            parts = self._progress.get(index)
-            pending = isinstance(state, Tools) and isinstance(state.calls[index], EffectPending)
-            if parts is None or not pending or operation.progress.get(index) == parts or not isinstance(state, Tools):
-                return Done(None)
-            address = addresses.pending_output(operation.id, call_id(state.answer, index))
-
-            def publish(commit: Commit) -> None:
-                operation.progress[index] = parts
-
-            return Decision([SetValue(address, codec.encode(parts))], "progress", publish)
-
-        await self.lane.line.run(decide)
+        await self._notes.save_progress(index, content)
 
     def progress_of(self, index: int) -> tuple[UserPart, ...]:
-        return self._progress.get(index) or self.operation.progress.get(index, ())
+        return self._notes.progress_of(index)
 
     async def save_memo(self, index: int, name: str, value: Any) -> None:
-        check_name(name, "memo")
-        payload = codec.encode(clean_json(value, f"memo {name}"))
-        operation = self.operation
-
-        def decide() -> Decision[None] | Done[None]:
-            state = operation.state
-            if index not in self._calls or not isinstance(state, Tools):
-                raise NoActiveOperation(f"memo {name!r}: the call has its result already")
-            address = addresses.op_memo(operation.id, call_id(state.answer, index), name)
-
-            def publish(commit: Commit) -> None:
-                operation.memos.setdefault(index, {})[name] = payload
-
-            return Decision([SetValue(address, payload)], "memo", publish)
-
-        await self.lane.line.run(decide)
+        await self._notes.save_memo(index, name, value)
 
     def memo(self, index: int, name: str, default: Any) -> Any:
-        check_name(name, "memo")
-        payload = self.operation.memos.get(index, {}).get(name)
-        return default if payload is None else codec.JSON.decode(payload, f"memo {name}")
+        return self._notes.memo(index, name, default)
 
     # The end of a pass whose operation goes on later.
 
@@ -629,8 +466,7 @@ class Pass:
         request = self._last_request
         if request is not None and self._answered is None:
             await self.save_frames(request.response_id, request.take_unsaved())
-        for index in tuple(self._progress):
-            await self._commit_progress(index)
+        await self._notes.flush()
         await self.lane.line.run(self._decide)
 
     def _drop_effects(self) -> None:

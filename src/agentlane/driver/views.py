@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentlane.agent import Agent
@@ -45,3 +46,19 @@ def resolve_model(
         return model, None
     text = f"model {identity} is not among the models of agent {agent.name!r} in this process"
     return None, ErrorInfo(code="model_unavailable", message=text)
+
+
+class Resolver:
+    """The calls of the current batch as this process can run them, found once per batch and configuration."""
+
+    def __init__(self, agent: Agent[Any, Any]) -> None:
+        self._agent = agent
+        self._for: tuple[str | None, OperationConfig | None] = (None, None)
+        self.resolved: list[ResolvedCall] = []
+
+    def batch(self, answer: str | None, calls: Sequence[ToolCallPart], config: OperationConfig) -> list[ResolvedCall]:
+        """The calls of ``answer``, each with its tool and checked arguments, or why it cannot run."""
+        if self._for[0] != answer or self._for[1] is not config:
+            self.resolved = [resolve_call(self._agent, config, call) for call in calls]
+            self._for = (answer, config)
+        return self.resolved

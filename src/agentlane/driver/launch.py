@@ -1,0 +1,96 @@
+"""Effects made ready to start: a request with what the model is shown, a call with its context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlane.agent import Agent, RunInfo
+from agentlane.data.operations import Tools
+from agentlane.driver.calls import CallEffect, CallOwner
+from agentlane.driver.generation import GenerationEffect, GenerationOwner
+from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.views import ResolvedCall, resolve_model
+from agentlane.ids import call_id
+from agentlane.machine.facts import RequestModel, RunCall
+from agentlane.model import ModelRequest
+from agentlane.tool_context import ToolContext
+
+
+def launch_request(
+    owner: GenerationOwner,
+    lane: LaneCore,
+    operation: OpenOperation,
+    agent: Agent[Any, Any],
+    effect: RequestModel,
+) -> GenerationEffect:
+    """The effect of an intended request. What the model is shown is taken now: committed entries only."""
+    runtime = lane.runtime
+    model, problem = resolve_model(agent, operation.config, effect.model_index)
+    if model is None:
+        raise RuntimeError(f"a request was intended without its model: {problem}")
+    messages = lane.context.view()
+    config = operation.config
+
+    def build(instructions: str) -> ModelRequest:
+        return ModelRequest(
+            instructions=instructions,
+            messages=messages,
+            tools=tuple(agent.tools[name].definition for name in config.tools if name in agent.tools),
+            settings=config.settings,
+            session_id=runtime.session_id,
+            lane=lane.name,
+            operation_id=operation.id,
+            attempt=effect.attempt,
+        )
+
+    return GenerationEffect(
+        owner,
+        runtime,
+        lane,
+        response_id=effect.response_id,
+        model=model,
+        agent=agent,
+        info=RunInfo(runtime.session_id, lane.name, operation.id, agent.deps),
+        build=build,
+        grace_ms=config.limits.cancel_grace_ms,
+    )
+
+
+def launch_call(
+    owner: CallOwner,
+    lane: LaneCore,
+    operation: OpenOperation,
+    agent: Agent[Any, Any],
+    effect: RunCall,
+    resolved: ResolvedCall,
+) -> tuple[CallEffect, ToolContext[Any]]:
+    """The effect of an intended call, and what its tool is told."""
+    index, state = effect.index, operation.state
+    if resolved.tool is None or not isinstance(state, Tools):
+        raise RuntimeError(f"call {index} was intended without its tool at {state!r}")
+    answer = state.answer
+    limits = operation.config.limits
+    call = CallEffect(
+        owner,
+        lane.runtime,
+        lane,
+        index=index,
+        call=operation.calls[index],
+        tool=resolved.tool,
+        checked=resolved.checked,
+        limit_bytes=resolved.tool.options.max_result_bytes or limits.max_result_bytes,
+        grace_ms=limits.cancel_grace_ms,
+    )
+    context = ToolContext(
+        port=call,
+        key=lambda: lane.call_key(operation, answer, index),
+        operation_id=operation.id,
+        turn_id=answer,
+        call_id=call_id(answer, index),
+        attempt=effect.attempt,
+        recovered=effect.attempt > 1,
+        epoch=lane.runtime.storage.epoch,
+        deps=agent.deps,
+    )
+    return call, context

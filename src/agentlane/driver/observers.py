@@ -1,0 +1,54 @@
+"""Those who wait for a pass: each is told once, and any may leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from agentlane.data.results import Settled, Waiting
+
+
+class _Observer:
+    __slots__ = ("future", "sits_out")
+
+    def __init__(self, future: asyncio.Future[Settled | Waiting], sits_out: bool) -> None:
+        self.future = future
+        self.sits_out = sits_out
+
+
+class Observers:
+    """The callers of drive that observe one pass. ``changed`` is called when one comes or goes."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._all: list[_Observer] = []
+
+    async def observe(self, *, wait_for_retry: bool) -> Settled | Waiting:
+        """Wait for the operation's end, or for a wait if the caller does not want to sit it out."""
+        observer = _Observer(asyncio.get_running_loop().create_future(), wait_for_retry)
+        self._all.append(observer)
+        self._changed()
+        try:
+            return await observer.future
+        finally:
+            self._all.remove(observer)
+            self._changed()
+
+    def tell(self, outcome: Settled | BaseException) -> None:
+        """Tell everybody the end."""
+        for observer in self._all:
+            if observer.future.done():
+                continue
+            if isinstance(outcome, asyncio.CancelledError):
+                observer.future.cancel()
+            elif isinstance(outcome, BaseException):
+                observer.future.set_exception(outcome)
+            else:
+                observer.future.set_result(outcome)
+
+    def announce(self, waiting: Waiting) -> bool:
+        """Tell of a wait those who do not sit it out; whether somebody does."""
+        for observer in self._all:
+            if not observer.sits_out and not observer.future.done():
+                observer.future.set_result(waiting)
+        return any(not observer.future.done() for observer in self._all)
