@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from agentlane import AgentLane, Tool, ToolContext, ToolResult
+from agentlane import AgentLane, SessionFaulted, Tool, ToolContext, ToolResult
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import ReplayPolicy
 from agentlane.ids import call_index
@@ -105,7 +105,10 @@ class Desk:
     def _look(self) -> None:
         """Let go whoever may end next, once all calls that are under way have come."""
         assert self._lane is not None
-        operation = self._lane.inspect().operation
+        try:
+            operation = self._lane.inspect().operation
+        except SessionFaulted:
+            return  # the process died at the commit that was to be looked at
         if operation is None or not self._waiting:
             return
         under_way = {index for index, call in enumerate(operation.calls) if call.status == "effect_pending"}
