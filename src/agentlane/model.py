@@ -41,7 +41,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     """One request: what the model is to answer, built from committed entries only.
 
     ``messages`` always pairs every call with one result, directly behind it and in order, with call ids unique in the
-    request. ``session_id`` and ``lane`` serve provider caches. ``operation_id`` and ``attempt`` are for logging.
+    request. They are shared with later requests, so an adapter must not change them; ``settings`` and ``tools`` are the
+    request's own. ``session_id`` and ``lane`` serve provider caches. ``operation_id`` and ``attempt`` are for logging.
     """
 
     instructions: str

@@ -55,6 +55,7 @@ class Session:
         self._cores: dict[str, LaneCore] = {}
         self._name: str | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._reopening: asyncio.Task[None] | None = None
         runtime.on_fault.append(self._stop_all)
 
     # What it is.
@@ -261,7 +262,14 @@ class Session:
         if self._runtime.phase != "faulted":
             self._runtime.check()
             return
-        await finish(asyncio.ensure_future(self._reopen()))
+        if self._reopening is None:
+            self._reopening = self._runtime.loop.create_task(self._reopen(), name="agentlane reopen")
+        reopening = self._reopening
+        try:
+            await finish(reopening)
+        finally:
+            if self._reopening is reopening and reopening.done():
+                self._reopening = None
 
     async def close(self) -> None:
         """End every pass as a controlled crash, finish admitted commits, and give up the store. Twice does nothing.
@@ -273,7 +281,7 @@ class Session:
         if here is not None and any(here is core for core in self._cores.values()):
             raise WouldDeadlock(f"an effect of lane {here.name!r} must not close its own session")
         self._runtime.check_place()
-        if self._closing is None:
+        if self._closing is None or (self._closing.done() and self._runtime.phase != "closed"):
             self._closing = self._runtime.loop.create_task(self._close(), name="agentlane close")
         await finish(self._closing)
 
@@ -421,27 +429,32 @@ class Session:
         storage = await self._store.open(runtime.session_id, probe=runtime.probe)
         runtime.replace_storage(storage)
         try:
-            await self.load()
+            await self.load()  # still faulted for everybody else: nothing is written beside what is being read
         except BaseException as error:
             await storage.close()
-            runtime.fault(error)
+            runtime.cause = error
             raise
+        if runtime.phase == "faulted":
+            runtime.resume()
 
     async def _close(self) -> None:
         runtime = self._runtime
-        if runtime.phase == "open":
-            runtime.phase = "closing"
-            for core in self._cores.values():
-                if core.running is not None:
-                    core.running.stop("close")
-        await self._passes_ended()
+        was_open, runtime.phase = runtime.phase == "open", "closing"
         try:
-            await runtime.storage.close()
-            if self._owns_store:
-                await self._store.close()
+            if self._reopening is not None:
+                await asyncio.wait({self._reopening})  # what it opens is closed below
+            for core in self._cores.values():
+                if core.running is not None and was_open:
+                    core.running.stop("close")
+            await self._passes_ended()
         finally:
-            runtime.threads.close()
-            runtime.phase = "closed"
+            try:
+                await runtime.storage.close()
+            finally:
+                if self._owns_store:
+                    await self._store.close()
+                runtime.threads.close()
+                runtime.phase = "closed"
 
 
 def _encoded(value: Any, type: Any) -> bytes:

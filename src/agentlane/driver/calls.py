@@ -11,7 +11,8 @@ from agentlane.data.messages import ToolCallPart, UserPart
 from agentlane.driver.effects import EffectMark, StopReason, WaitNode
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.threads import NoThread
-from agentlane.driver.tool_results import Sealed, error_text, seal_error, seal_message, seal_value
+from agentlane.driver.tool_results import Sealed, error_text, seal_error, seal_message, seal_value, text_of
+from agentlane.errors import NoActiveOperation
 from agentlane.machine.outcomes import ABORTED, interrupted
 from agentlane.tool import RetryTool, Tool
 from agentlane.tool_context import ToolContext
@@ -26,8 +27,12 @@ class CallOwner(Protocol):
         """The effect is over: its outcome, or None where none may be made of its end; ``begun`` if it ever started."""
         ...
 
+    def being_cancelled(self) -> bool:
+        """Whether the pass itself is being cancelled natively, as everything is when the loop ends."""
+        ...
+
     async def save_progress(self, index: int, content: str | Sequence[UserPart]) -> None: ...
-    async def save_memo(self, index: int, name: str, value: Any) -> None: ...
+    async def save_memo(self, index: int, name: str, value: Any, running: Callable[[], bool]) -> None: ...
     def memo(self, index: int, name: str, default: Any) -> Any: ...
     def progress_of(self, index: int) -> tuple[UserPart, ...]: ...
 
@@ -93,16 +98,25 @@ class CallEffect:
     # The port behind the context.
 
     async def save_progress(self, content: str | Sequence[UserPart]) -> None:
+        self._check_running("progress")
         await self._owner.save_progress(self.index, content)
 
     async def save_memo(self, name: str, value: Any) -> None:
-        await self._owner.save_memo(self.index, name, value)
+        self._check_running(f"memo {name!r}")
+        await self._owner.save_memo(self.index, name, value, lambda: not self._ended)
 
     def memo(self, name: str, default: Any) -> Any:
+        self._check_running(f"memo {name!r}")
         return self._owner.memo(self.index, name, default)
 
     def stop_requested(self) -> bool:
         return self._stopped_by is not None
+
+    def _check_running(self, what: str) -> None:
+        """A call that has its outcome has no progress and no memos, and must not reach those of another one."""
+        self._runtime.check_place()
+        if self._ended:
+            raise NoActiveOperation(f"{what} of tool {self._tool.name!r}: the call is over, nothing of it is kept")
 
     async def _run(self, context: ToolContext[Any]) -> None:
         self._begun = True
@@ -112,14 +126,12 @@ class CallEffect:
             self._timers.append(self._runtime.spawn(self._timeout(self._tool.options.timeout_ms), "agentlane timeout"))
         outcome: Sealed | None
         try:
-            value = await self._invoke(context)
+            outcome = seal_value(self._call, await self._invoke(context), self._limit_bytes)
         except KeyboardInterrupt:
             self._end(None)
             raise
         except BaseException as error:  # SystemExit and foreign BaseExceptions included: siblings must not suffer
             outcome = self._failed(error)
-        else:
-            outcome = seal_value(self._call, value, self._limit_bytes)
         self._runtime.reached("effect.tool.end")
         self._end(outcome)
 
@@ -132,7 +144,11 @@ class CallEffect:
             self._in_thread = False
             if error is not None:
                 raise error
-        return await value if inspect.isawaitable(value) else value
+        if inspect.isawaitable(value):
+            value = await value
+        if inspect.iscoroutine(value):
+            value.close()  # it is no result, and nobody will await it
+        return value
 
     async def _in_a_thread(self, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         runtime = self._runtime
@@ -150,12 +166,11 @@ class CallEffect:
         if stopped == "timeout":
             return self._timed_out()
         if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                return None  # somebody else's cancellation (the loop ends): not a word from the tool
+            if self._owner.being_cancelled():
+                return None  # the loop ends, and cancels everything: not a word from the tool
             return seal_error(self._call, f"The tool {name!r} cancelled itself.", self._limit_bytes)
         if isinstance(error, RetryTool):
-            return seal_error(self._call, str(error) or f"Call {name!r} again.", self._limit_bytes)
+            return seal_error(self._call, text_of(error) or f"Call {name!r} again.", self._limit_bytes)
         if isinstance(error, NoThread):
             return seal_error(self._call, f"The tool {name!r} was not started: {error}.", self._limit_bytes)
         return seal_error(self._call, f"The tool {name!r} failed: {error_text(error)}", self._limit_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
 from agentlane.agent import Agent
@@ -399,6 +399,9 @@ class Pass:
             self._lost = True
         self.poke()
 
+    def being_cancelled(self) -> bool:
+        return self._task is not None and self._task.cancelling() > 0
+
     def answered(self, message: AssistantMessage | None) -> None:
         self._answered = message
         self._lost = self._lost or message is None
@@ -427,8 +430,8 @@ class Pass:
     def progress_of(self, index: int) -> tuple[UserPart, ...]:
         return self._notes.progress_of(index)
 
-    async def save_memo(self, index: int, name: str, value: Any) -> None:
-        await self._notes.save_memo(index, name, value)
+    async def save_memo(self, index: int, name: str, value: Any, running: Callable[[], bool]) -> None:
+        await self._notes.save_memo(index, name, value, running)
 
     def memo(self, index: int, name: str, default: Any) -> Any:
         return self._notes.memo(index, name, default)

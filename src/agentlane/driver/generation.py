@@ -18,7 +18,7 @@ from agentlane.driver.effects import EffectMark, WaitNode
 from agentlane.driver.effects import StopReason as StopEffect
 from agentlane.driver.frames import FrameLog, clean_answer
 from agentlane.driver.runtime import Runtime
-from agentlane.driver.tool_results import error_text
+from agentlane.driver.tool_results import error_text, text_of
 from agentlane.errors import InvalidMessage, SessionFaulted, StoreBusy
 from agentlane.ids import CALLS_MAX
 from agentlane.model import Model, ModelError, ModelRequest
@@ -33,6 +33,10 @@ class GenerationOwner(Protocol):
 
     def answered(self, message: AssistantMessage | None) -> None:
         """The request is over: its settled message, or None where none may be made of its end. Once, on the loop."""
+        ...
+
+    def being_cancelled(self) -> bool:
+        """Whether the pass itself is being cancelled natively, as everything is when the loop ends."""
         ...
 
     async def save_frames(self, response_id: str, frames: tuple[Frame, ...]) -> None: ...
@@ -65,7 +69,6 @@ class GenerationEffect:
         self._grace_ms = grace_ms
         self._frames = FrameLog()
         self._saved_bytes = 0
-        self._whole: AssistantMessage | None = None
         self._sent = False
         self._begun = False
         self._ended = False
@@ -122,19 +125,23 @@ class GenerationEffect:
             self._end(None)
             raise
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._whole is not None and self._stopped_by is not None:
-                message = self._whole  # it was complete before we asked to stop
-            elif self._stopped_by == "abort":
+            if self._ended:
+                raise
+            if self._stopped_by == "abort":
                 message = self._partial("aborted", ErrorInfo(code="aborted", message="the run was aborted"))
-            elif self._stopped_by is None and (task is None or not task.cancelling()):
+            elif self._stopped_by is None and not self._owner.being_cancelled():
+                # Nobody asked, so it is the stream's own doing (the end of the loop cancels the pass as well).
                 message = self._error("model_error", "the model's stream cancelled itself", retryable=True)
             else:
                 message = None
         except BaseException as error:  # foreign code; SystemExit included
             message = self._failed(error)
-        self._runtime.reached("effect.model.end")
-        self._end(message)
+        self._report(message)
+
+    def _report(self, message: AssistantMessage | None) -> None:
+        if not self._ended:
+            self._runtime.reached("effect.model.end")
+            self._end(message)
 
     async def _settled(self) -> AssistantMessage | None:
         try:
@@ -147,24 +154,26 @@ class GenerationEffect:
         try:
             async for item in stream:
                 if isinstance(item, AssistantMessage):
-                    self._whole = self._checked(item)
-                    break
+                    whole = self._checked(item)
+                    self._report(whole)  # before the stream is closed: its clean-up must not hold up the answer
+                    return whole
                 self._frames.add(item)
                 if self._flusher is None:
                     self._flusher = self._runtime.spawn(self._flush(), "agentlane frames")
         finally:
             await self._close_stream(stream)
-        if self._whole is not None:
-            return self._whole
         return self._error("stream_cut", "the model's stream ended without its end", retryable=True)
 
     async def _close_stream(self, stream: Any) -> None:
         close = getattr(stream, "aclose", None)
-        if close is None:
-            return
         try:
-            await close()
-        except Exception as error:  # the adapter's clean-up must not cost the answer
+            if close is not None:
+                await close()
+            elif inspect.iscoroutine(stream):
+                stream.close()  # `async def stream(...)` without a yield: no stream, and nobody will await it
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # the adapter's clean-up must not cost the answer, or end the program
             self._runtime.found(f"closing the stream of model {self.identity} failed: {error!r}")
 
     async def _instructions(self) -> str:
@@ -203,8 +212,8 @@ class GenerationEffect:
             if error.usage is not None:
                 self._frames.usage = _known(error.usage)
             info = ErrorInfo(
-                code=clean_text(str(error.kind)),
-                message=clean_text(str(error)),
+                code=clean_text(text_of(error.kind)),
+                message=clean_text(text_of(error)),
                 retryable=bool(error.retryable),
                 retry_after_ms=error.retry_after_ms if type(error.retry_after_ms) is int else None,
             )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
+import msgspec
+
 from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.entries import Entry, EntryBody
@@ -72,7 +74,7 @@ class LaneCore:
         self.context = ModelContext()
         self.loaded = False
         self.unanswered: list[str] = []
-        self._batches: list[tuple[str, tuple[ToolCallPart, ...]]] = []
+        self._batches: list[tuple[str, bytes]] = []
 
     async def load(self) -> None:
         """Read the path and what the open operation left, once. Cancelling it leaves everything as it was."""
@@ -124,10 +126,11 @@ class LaneCore:
 
     def call_key(self, operation: OpenOperation, answer: str, index: int) -> str:
         """The idempotency key of a call: see ``ToolContext.idempotency_key``."""
-        call = operation.calls[index]
+        batches = [(id, _CALLS.decode(calls)) for id, calls in self._batches]
+        call = next(calls[index] for id, calls in reversed(batches) if id == answer)
         digest = arguments_digest(call)
         earlier = 0
-        for id, calls in self._batches:
+        for id, calls in batches:
             for other in calls[:index] if id == answer else calls:
                 earlier += other.name == call.name and arguments_digest(other) == digest
         session, key_operation = self.runtime.session_id, operation.meta.key_operation
@@ -145,7 +148,11 @@ class LaneCore:
         elif isinstance(body, AssistantMessage) and body.stop_reason not in ("error", "aborted"):
             self.unanswered.clear()
             if body.calls and body.stop_reason != "length":
-                self._batches.append((id, body.calls))
+                # Kept as text: keys must not change when somebody changes a message that a model was shown.
+                self._batches.append((id, codec.encode(body.calls)))
+
+
+_CALLS = msgspec.json.Decoder(tuple[ToolCallPart, ...])
 
 
 def arguments_digest(call: ToolCallPart) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from agentlane.agent import Agent, RunInfo
@@ -36,8 +37,8 @@ def launch_request(
         return ModelRequest(
             instructions=instructions,
             messages=messages,
-            tools=tuple(agent.tools[name].definition for name in config.tools if name in agent.tools),
-            settings=config.settings,
+            tools=tuple(agent.tools[name].shown() for name in config.tools if name in agent.tools),
+            settings=deepcopy(config.settings),  # an adapter may keep or change it
             session_id=runtime.session_id,
             lane=lane.name,
             operation_id=operation.id,

@@ -61,13 +61,17 @@ class CallNotes:
     def forget(self, index: int) -> None:
         """The call has its outcome."""
         self._latest.pop(index, None)
+        self._due.pop(index, None)
+        timer = self._timers.pop(index, None)
+        if timer is not None:
+            timer.cancel()
 
     def close(self) -> None:
         """Nothing more will be saved."""
         for timer in self._timers.values():
             timer.cancel()
 
-    async def save_memo(self, index: int, name: str, value: Any) -> None:
+    async def save_memo(self, index: int, name: str, value: Any, running: Callable[[], bool]) -> None:
         """Keep a value for the call; durable on return."""
         check_name(name, "memo")
         payload = codec.encode(clean_json(value, f"memo {name}"))
@@ -75,7 +79,7 @@ class CallNotes:
 
         def decide() -> Decision[None] | Done[None]:
             state = operation.state
-            if not self._running(index) or not isinstance(state, Tools):
+            if not running() or not isinstance(state, Tools):
                 raise NoActiveOperation(f"memo {name!r}: the call has its result already")
             address = addresses.op_memo(operation.id, call_id(state.answer, index), name)
 

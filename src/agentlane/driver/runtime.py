@@ -56,12 +56,15 @@ class Runtime:
         return self.storage.info.id
 
     def replace_storage(self, storage: SessionStorage) -> None:
-        """Go on after a fault with what a new open has read."""
+        """Take a new open of the store after a fault. Nothing but its reader may use it before ``resume``."""
         self.storage = storage
+        self._watch_storage()
+
+    def resume(self) -> None:
+        """What the new open holds is read: go on."""
         self.phase = "open"
         self.cause = None
         self.killed = False
-        self._watch_storage()
 
     def check_place(self) -> None:
         """Raise unless this is the process and the event loop of the session."""

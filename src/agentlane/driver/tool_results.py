@@ -57,11 +57,16 @@ def seal_message(message: ToolResultMessage) -> Sealed:
 
 def error_text(error: BaseException) -> str:
     """What an exception says, for the model; never its traceback."""
-    try:
-        text = str(error)
-    except Exception:  # foreign exceptions may fail to print themselves
-        text = ""
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def text_of(value: object) -> str:
+    """``str(value)``, or nothing where that raises: foreign objects may fail in any way to print themselves."""
+    try:
+        return str(value)
+    except BaseException:
+        return ""
 
 
 def progress_parts(content: Any, limit_bytes: int) -> tuple[UserPart, ...]:

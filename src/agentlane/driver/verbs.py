@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.border import clean_json
@@ -281,6 +283,13 @@ async def configure(
         if lane.config is None:
             raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
         old = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
+        operation = lane.operation
+        if operation is not None and operation.config.agent != agent.name:
+            raise LaneBusy(
+                f"lane {lane.name!r} has operation {operation.id} of agent {operation.config.agent!r} open; configure "
+                f"it with that agent, or configure {agent.name!r} when it has settled",
+                operation_id=operation.id,
+            )
         config = LaneConfig(
             agent=agent.name,
             model=old.model if model is None else model,
@@ -288,9 +297,10 @@ async def configure(
             settings=old.settings if settings is None else settings,
         )
         writes: list[Write] = [SetValue(addresses.lane_config(lane.name), codec.encode(config))]
-        operation = lane.operation
         resolved = agent.resolve(config)
-        if operation is not None:
+        if operation is not None:  # its retry policy and limits stay what they were when it was accepted
+            captured = operation.config
+            resolved = replace(captured, models=resolved.models, tools=resolved.tools, settings=resolved.settings)
             writes.append(SetValue(addresses.op_config(operation.id), codec.encode(resolved)))
 
         def publish(commit: Commit) -> None:
