@@ -284,6 +284,26 @@ async def test_lines_name_what_was_synced_when_they_were_written(tmp_path: Path)
     assert [synced_of(line) for line in lines[1:]] == [0, ends[1], ends[1], ends[1], ends[4], ends[4]]
 
 
+async def test_owners_that_make_one_commit_each_leave_no_history_that_is_not_known_to_be_synced(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.jsonl"
+    await make_store(tmp_path, "disk").create("s")
+    for number in range(6):
+        store = make_store(tmp_path, "disk" if number != 2 else "process")
+        await (await store.open("s")).submit(commit(number))
+        await store.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    ends = [sum(map(len, lines[: n + 1])) for n in range(len(lines))]
+    assert [synced_of(line) for line in lines[1:]] == [0, ends[1], None, ends[3], ends[4], ends[5]]
+    store = make_store(tmp_path, "disk")
+
+    for number in range(1, 6):
+        path.write_bytes(b"".join([*lines[:number], lines[number][:20] + b"?" + lines[number][21:], *lines[number + 1 :]]))
+        with pytest.raises(CorruptSession, match=f"line {number + 1} "):
+            await store.open("s")
+
+
 async def test_good_lines_that_were_never_acknowledged_are_part_of_the_tail(tmp_path: Path) -> None:
     path = await group(tmp_path, [1, 3])
     lines = path.read_bytes().splitlines(keepends=True)
@@ -598,6 +618,20 @@ async def test_commits_that_arrive_together_cost_one_write_and_one_sync(tmp_path
     assert published == list(range(1, 101))
     await storage.submit([put(0)])
     assert (disk.calls - before)["sync_folder"] == 1
+    await store.close()
+
+
+async def test_the_first_commit_on_a_history_of_others_syncs_that_first(tmp_path: Path) -> None:
+    await fill(tmp_path, 1, "process")
+    disk = TestDisk()
+    store = make_store(tmp_path, "disk", disk)
+    storage = await store.open("s")
+
+    await asyncio.gather(*(storage.submit([put(number)]) for number in range(100)))
+
+    assert (disk.calls["sync"], disk.calls["write"], disk.calls["sync_folder"]) == (2, 1, 1)
+    await storage.submit([put(0)])
+    assert (disk.calls["sync"], disk.calls["write"], disk.calls["sync_folder"]) == (3, 2, 1)
     await store.close()
 
 

@@ -169,7 +169,6 @@ class LoadedFile:
         self.epoch = 0
         self.operations: dict[str, tuple[str, int]] = {}
         self.operations_at = 0
-        self.synced = 0
         self.tail_reason = ""
         """Why what lies behind ``good_end`` is a torn tail, if anything does."""
         self._totals = self.index.stats.usage
@@ -224,8 +223,6 @@ class LoadedFile:
         self._check_order(envelope, offset, number)
         self._apply(head, text, payloads_at, offset, number)
         self.epoch = envelope.epoch
-        if envelope.synced is not None:
-            self.synced = envelope.synced
         if not isinstance(envelope.operations, int):
             self.operations = {each[0]: (each[1], each[2]) for each in envelope.operations}
             self.operations_at = offset

@@ -85,7 +85,7 @@ class JsonlSession(IndexedStorage[int]):
                 size=file.size,
                 tail=tail,
                 durable=thread is not None,
-                synced=loaded.synced,
+                history=loaded.index.last_seq > 0,
                 operations_at=loaded.operations_at,
                 found=self._findings.append,
             )

@@ -52,7 +52,7 @@ class JsonlWriter:
         size: int,
         tail: Tail | None,
         durable: bool,
-        synced: int,
+        history: bool,
         operations_at: int,
         found: Callable[[str], None],
     ) -> None:
@@ -66,7 +66,9 @@ class JsonlWriter:
         self._size = size
         self._tail = tail
         self._durable = durable
-        self._synced = synced
+        # What the owners before left is synced before it is built upon: only then may a line say that it is, and a bad
+        # record among it is told from a torn tail.
+        self._synced = None if history else 0
         self._folder_synced = False
         self._operations_at = operations_at
         self._found = found
@@ -74,6 +76,7 @@ class JsonlWriter:
     def append(self, drafts: Sequence[Draft], half_written: Sequence[Callable[[], None]] = ()) -> list[Placed]:
         """Write the drafts' lines with one write, and with durability ``disk`` sync them; where each one went.
 
+        With ``disk`` the history of other owners is synced before the first of them.
         ``half_written`` are called when half of the line with the same number is written; with them each line is
         written by itself, in two halves. ``OwnershipLost`` before anything is written if the file or its lock is not
         as it was left. ``OSError`` after an attempt to cut the file back to what it was.
@@ -83,6 +86,9 @@ class JsonlWriter:
             if self._tail is not None:
                 self._cut(self._tail)
                 self._tail = None
+            if self._durable and self._synced is None:
+                self._sync()
+                self._synced = self._size
             offset = self._size
             operations_at = self._operations_at
             lines: list[bytes] = []
