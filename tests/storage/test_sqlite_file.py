@@ -18,6 +18,7 @@ from agentlane.errors import (
     InvalidDefinition,
     InvalidMessage,
     InvalidName,
+    OwnershipLost,
     SessionClosed,
     SessionOwned,
     UnknownSession,
@@ -497,3 +498,83 @@ def run(program: str, path: Path) -> str:
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
+
+
+async def test_a_file_with_a_second_name_is_refused_by_both(path: Path) -> None:
+    """The lock and the log are found by name, so two owners would take each other's commits."""
+    store = SqliteStore(path, durability="process")
+    await store.create("one")
+    alias = path.with_name("alias.db")
+    os.link(path, alias)
+    before = path.read_bytes()
+
+    for file in (path, alias):
+        other = SqliteStore(file, durability="process")
+        calls = [
+            other.list(),
+            other.open("one"),
+            other.open("one", read_only=True),
+            other.create(),
+            other.delete("one"),
+        ]
+        for call in calls:
+            with pytest.raises(UnsupportedFormat, match="is a hard link: the file has 2 names"):
+                await call
+
+    assert path.read_bytes() == before
+    insisting = SqliteStore(path, durability="process", insist=True)
+    session = await insisting.open("one")
+    await session.submit([put("k")])
+    await insisting.close()
+    alias.unlink()
+    await (await store.open("one")).close()
+
+
+async def test_a_second_name_that_is_made_meanwhile_ends_the_owner(path: Path) -> None:
+    store = SqliteStore(path, durability="process")
+    await store.create("one")
+    session = await store.open("one")
+    await session.submit([put("k")])
+    os.link(path, path.with_name("alias.db"))
+
+    with pytest.raises(OwnershipLost, match="second name"):
+        await session.submit([put("k", b'"lost"')])
+
+    assert await session.value(put("k").address) == b'"v"'
+    await store.close()
+
+
+async def test_what_a_killed_create_left_behind_is_removed_by_the_next(path: Path) -> None:
+    left = [f".x.db.{'0a' * 8}.new{suffix}" for suffix in ("", "-journal", "-wal", "-shm")]
+    others = [f".y.db.{'0a' * 8}.new", ".x.db.mine.new", f"x.db.{'0a' * 8}.new"]
+    for name in (*left, *others):
+        path.with_name(name).touch()
+
+    await SqliteStore(path, durability="process").create("one")
+
+    assert sorted(each.name for each in path.parent.iterdir()) == sorted([*others, "x.db", "x.db.lock"])
+
+
+def test_a_create_that_is_killed_at_any_moment_leaves_a_file_that_opens(path: Path) -> None:
+    """Killed before each call that changes the folder; the next create clears away and makes it."""
+    program = """
+import asyncio, os, sys
+from agentlane.storage.sqlite import SqliteStore
+
+def killing(real):
+    def call(*args, **options):
+        if str(args[0]).endswith(".new"):
+            os.kill(os.getpid(), 9)
+        return real(*args, **options)
+    return call
+
+setattr(os, sys.argv[2], killing(getattr(os, sys.argv[2])))
+asyncio.run(SqliteStore(sys.argv[1], durability="process").create("one"))
+"""
+    for call in ("close", "open", "rename", "unlink"):
+        subprocess.run([sys.executable, "-c", program, str(path), call], check=False, timeout=SECONDS_MAX)
+        store = SqliteStore(path, durability="process")
+        asyncio.run(store.create(f"after-{call}"))
+        assert not [each.name for each in path.parent.iterdir() if each.name.endswith(".new")]
+        asyncio.run(store.list())
+        path.unlink()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import sqlite3
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -97,6 +100,18 @@ def check_place(path: str) -> None:
         )
 
 
+def check_links(path: str, status: os.stat_result) -> None:
+    """``UnsupportedFormat`` for a file that has a second name: its lock and its log are found by name, so each name
+    would have an owner and a log of its own, and one would take the other's commits."""
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        raise UnsupportedFormat(
+            f"{path} is a hard link: the file has {status.st_nlink} names, and its lock and its log belong to one name "
+            "only; remove the others (a symbolic link will do), or insist=True if nothing ever opens it by them",
+            path=path,
+            links=status.st_nlink,
+        )
+
+
 def mount_kind(folder: str, mounts: str = _MOUNTS) -> str | None:
     """The type of the file system that ``folder`` is on; None where that is not known."""
     while not os.path.exists(folder):
@@ -117,14 +132,26 @@ def mount_kind(folder: str, mounts: str = _MOUNTS) -> str | None:
 def make_database(path: str, *, durability: Durability, insist: bool) -> None:
     """Make an empty database at ``path`` (0600, folders 0700), or leave what another made there meanwhile.
 
-    It is built under another name and then linked: a file at ``path`` is whole from its first moment.
+    It is built under another name and then renamed: a file at ``path`` is whole, and has one name, from its first
+    moment. One at a time makes files in a folder, so that what is found of others is what a killed one left behind.
     """
     folder = os.path.dirname(path)
     new_folders = [folder]
     while not os.path.exists(new_folders[-1]):
         new_folders.append(os.path.dirname(new_folders[-1]))
     make_private_folder(Path(folder))
-    temporary = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(8)}.new")
+    with _alone_in(folder):
+        _remove_leftovers(path)
+        if not os.path.lexists(path):
+            _make_database(path, durability=durability, insist=insist)
+        if durability == "disk":
+            for each in new_folders:
+                _sync_folder(each)
+
+
+def _make_database(path: str, *, durability: Durability, insist: bool) -> None:
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.new")
     os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         database = sqlite3.connect(temporary, isolation_level=None)
@@ -138,14 +165,35 @@ def make_database(path: str, *, durability: Durability, insist: bool) -> None:
             _use_log(database, path, insist=insist)
         finally:
             database.close()
-        _link(temporary, path)
+        if not os.path.lexists(path):
+            os.rename(temporary, path)
     finally:
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            if os.path.lexists(temporary + suffix):
-                os.unlink(temporary + suffix)
-    if durability == "disk":
-        for each in new_folders:
-            _sync_folder(each)
+        _remove_leftovers(path)
+
+
+def _remove_leftovers(path: str) -> None:
+    """Remove what making the file left behind, files of SQLite's included."""
+    folder, name = os.path.split(path)
+    leftover = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.new(-journal|-wal|-shm)?")
+    for each in os.listdir(folder):
+        if leftover.fullmatch(each):
+            os.unlink(os.path.join(folder, each))
+
+
+@contextmanager
+def _alone_in(folder: str) -> Iterator[None]:
+    """Wait until nobody else makes a file in ``folder``; the hold ends with the process, however that ends."""
+    import fcntl  # not where there is no POSIX, where SqliteStore refuses and this module must still import
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
 
 
 def connect_writer(
@@ -255,17 +303,6 @@ def _has_log(path: str) -> bool:
 
 def _uri(path: str, mode: str) -> str:
     return f"file:{quote(path)}?{mode}"
-
-
-def _link(temporary: str, path: str) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    except OSError:
-        # A file system without hard links.
-        if not os.path.lexists(path):
-            os.rename(temporary, path)
 
 
 def _sync_folder(folder: str) -> None:

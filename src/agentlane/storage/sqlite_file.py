@@ -16,6 +16,7 @@ from agentlane.storage.lock import OwnerLock
 from agentlane.storage.sqlite_connect import (
     SYNCHRONOUS,
     check_kind,
+    check_links,
     check_place,
     connect_reader,
     connect_writer,
@@ -70,6 +71,7 @@ class SqliteFile:
                 self.inode,
                 lock,
                 lambda: connect_writer(self.path, self.inode, **options._asdict()),
+                insist=options.insist,
                 faulted=self._faulted,
                 died=self._died,
             )
@@ -272,6 +274,8 @@ async def attach(path: str, options: Options, *, write: bool, session_id: str | 
         with _guard:
             status = os.stat(path)
             inode = (status.st_dev, status.st_ino)
+            if not options.insist:
+                check_links(path, status)
             file = _files.get(inode)
             if file is None or file.closing is None:
                 return _attach(file, path, inode, options, write=write, session_id=session_id)

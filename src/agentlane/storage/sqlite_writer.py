@@ -78,16 +78,21 @@ class Writer:
         lock: OwnerLock,
         connect: Callable[[], sqlite3.Connection],
         *,
+        insist: bool,
         faulted: Callable[[BaseException], None],
         died: Callable[[BaseException, Source], None],
     ) -> None:
-        """``faulted`` and ``died`` are called on the thread when the connection is gone."""
+        """``faulted`` and ``died`` are called on the thread when the connection is gone.
+
+        ``insist``: go on with a file that has several names.
+        """
         self.thread = DatabaseThread(connect)
         self.lock = lock
         self.transactions = 0
         """How many transactions were committed."""
         self._path = path
         self._inode = inode
+        self._insist = insist
         self._faulted = faulted
         self._died = died
         self._queue: deque[Job] = deque()
@@ -275,7 +280,8 @@ class Writer:
         return any(each is source and isinstance(rows.error, OwnershipLost) for each, rows in jobs)
 
     def _check_owner(self) -> None:
-        """The path must still name the file that was opened. A lock file that is gone is met by the epoch (S22)."""
+        """The path must still name the file that was opened, and be its only name: by another one it has another lock
+        and another log. A lock file that is gone is met by the epoch (S22)."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -284,6 +290,12 @@ class Writer:
             raise OwnershipLost(
                 f"{self._path}: the database file was removed or replaced while it was open; put it back before it "
                 "is opened again",
+                path=self._path,
+            )
+        if status.st_nlink > 1 and not self._insist:
+            raise OwnershipLost(
+                f"{self._path}: the database file was given a second name (a hard link) while it was open, by which "
+                "another owner may be writing; remove that name before it is opened again",
                 path=self._path,
             )
 
