@@ -22,6 +22,7 @@ from agentlane.errors import (
     AgentLaneError,
     CorruptSession,
     InvalidName,
+    InvalidWrite,
     OwnershipLost,
     PayloadTooLarge,
     SessionClosed,
@@ -299,7 +300,8 @@ async def test_owners_that_make_one_commit_each_leave_no_history_that_is_not_kno
     store = make_store(tmp_path, "disk")
 
     for number in range(1, 6):
-        path.write_bytes(b"".join([*lines[:number], lines[number][:20] + b"?" + lines[number][21:], *lines[number + 1 :]]))
+        bad = lines[number][:20] + b"?" + lines[number][21:]
+        path.write_bytes(b"".join([*lines[:number], bad, *lines[number + 1 :]]))
         with pytest.raises(CorruptSession, match=f"line {number + 1} "):
             await store.open("s")
 
@@ -1182,6 +1184,45 @@ async def test_a_commit_that_is_too_long_is_refused_and_leaves_no_trace(
 
     assert path.read_bytes() == before
     assert (await storage.submit(commit(1))).first_seq == 5
+    await store.close()
+
+
+UNREADABLE = [
+    InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(input_tokens="7"))),  # type: ignore[arg-type]
+    InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(input_tokens=1.5))),  # type: ignore[arg-type]
+    InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(cost_nanos=True))),
+    InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(output_tokens=2**63))),
+    InsertUsage(UsageRow(id="u9", kind="refund", usage=Usage())),  # type: ignore[arg-type]
+    InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(), note=5)),  # type: ignore[arg-type]
+    InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(), model=["m"])),  # type: ignore[arg-type]
+    InsertUsage(UsageRow(id=9, kind="attempt", usage=Usage())),  # type: ignore[arg-type]
+    InsertUsage(None),  # type: ignore[arg-type]
+    InsertEntry(9, None, "m", b"1"),  # type: ignore[arg-type]
+    InsertEntry("e9", None, 9, b"1"),  # type: ignore[arg-type]
+    SetValue(Address(9, "k"), b"1"),  # type: ignore[arg-type]
+    SetValue(Address("app.x", 9), b"1"),  # type: ignore[arg-type]
+    SetValue(Address("\ud800", "k"), b"1"),
+    DeleteValue(Address("app.x", 9)),  # type: ignore[arg-type]
+    SetValue(AT, "1"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+@pytest.mark.parametrize("bad", UNREADABLE, ids=str)
+async def test_what_could_not_be_read_again_is_refused_and_moves_no_number(
+    tmp_path: Path, durability: Durability, bad: Write
+) -> None:
+    store = make_store(tmp_path, durability)
+    await store.create("s")
+    storage = await store.open("s")
+    await storage.submit(commit(0))
+
+    with pytest.raises(InvalidWrite):
+        storage.submit([put(7), bad])
+
+    assert (await storage.submit(commit(1))).first_seq == 5
+    await storage.close()
+    assert await numbers(await store.open("s")) == [0, 1]
     await store.close()
 
 

@@ -136,6 +136,12 @@ async def test_a_refused_commit_leaves_no_trace() -> None:
         [SetValue(AT, b"1"), SetValue(Address("app.test", "\ud800"), b"1")],
         [SetValue(AT, b"1"), InsertEntry("\ud800", None, "m", b"1")],
         [SetValue(AT, b"1"), InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(), note="\ud800"))],
+        [SetValue(AT, b"1"), InsertUsage(UsageRow(id="u9", kind="refund", usage=Usage()))],  # type: ignore[arg-type]
+        [SetValue(AT, b"1"), InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(input_tokens=2**63)))],
+        [
+            SetValue(AT, b"1"),
+            InsertUsage(UsageRow(id="u9", kind="attempt", usage=Usage(input_tokens="7"))),  # type: ignore[arg-type]
+        ],
     ]
 
     for writes in bad:

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from agentlane.data.usage import Stats, UsageRow
+from agentlane.data.usage import Stats, UsageRow, checked_usage
 from agentlane.data.writes import (
     AppendElement,
     DeleteList,
@@ -23,7 +23,7 @@ from agentlane.data.writes import (
     SetValue,
     Write,
 )
-from agentlane.errors import InvalidWrite, UnknownEntry
+from agentlane.errors import InvalidMessage, InvalidWrite, UnknownEntry
 from agentlane.storage.contract import EntryRow
 from agentlane.storage.segments import NO_ROW, Segments
 
@@ -110,10 +110,12 @@ class SessionIndex(Generic[P]):
                 (namespace, key), payload = write
                 if namespace == OPERATIONS:
                     _check_operation(key, payload)
-                if not key.isascii():
-                    _check_text(key)
+                if not (isinstance(key, str) and isinstance(namespace, str) and key.isascii() and namespace.isascii()):
+                    _check_texts(namespace, key)
             elif isinstance(write, InsertEntry):
                 new_id, parent_id, kind, payload = write
+                if not (isinstance(new_id, str) and isinstance(kind, str) and new_id.isascii() and kind.isascii()):
+                    _check_texts(new_id, kind)
                 if new_id in row_of or new_id in fresh or new_id in submitted:
                     raise InvalidWrite(f"entry id {new_id!r} is used already; take a fresh id", id=new_id)
                 if (
@@ -125,10 +127,9 @@ class SessionIndex(Generic[P]):
                     raise InvalidWrite(
                         f"entry {new_id!r}: its parent {parent_id!r} is no entry of this session", id=new_id
                     )
-                if not (new_id.isascii() and kind.isascii()):
-                    _check_text(new_id + kind)
                 fresh[new_id] = True
             elif isinstance(write, InsertUsage):
+                check_usage_row(write.row)
                 row_id = write.row.id
                 if row_id in row_of or row_id in fresh or row_id in submitted:
                     raise InvalidWrite(f"usage id {row_id!r} is used already; take a fresh id", id=row_id)
@@ -136,12 +137,14 @@ class SessionIndex(Generic[P]):
                 continue
             elif isinstance(write, AppendElement):
                 payload = write.payload
-                _check_text(write.address.key)
+                _check_texts(*write.address)
             elif isinstance(write, DeleteValue | DeleteList):
-                _check_text(write.address.key)
+                _check_texts(*write.address)
                 continue
             else:
                 raise InvalidWrite(f"{type(write).__name__} is not one of the six writes")
+            if not isinstance(payload, bytes):
+                raise InvalidWrite(f"a payload is {type(payload).__name__}; payloads are bytes")
             if b"\n" in payload:
                 raise InvalidWrite("a payload holds a newline byte; payloads are JSON texts on one line")
         return fresh
@@ -306,11 +309,25 @@ def decode_usage(payload: bytes) -> UsageRow:
     return _decode_row(payload)
 
 
-def _check_text(text: str) -> None:
+def check_usage_row(row: object) -> None:
+    """``InvalidWrite`` unless the row comes back as it is: known kind, texts, whole counts that fit in 64 bits."""
+    if not isinstance(row, UsageRow):
+        raise InvalidWrite(f"a usage row is {type(row).__name__}; a UsageRow is needed")
     try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidWrite(f"{text!r} holds half a character (a lone surrogate): {error}") from error
+        checked_usage(row.usage)
+        decode_usage(encode_usage(row))
+    except (InvalidMessage, msgspec.DecodeError) as error:
+        raise InvalidWrite(f"usage row {row.id!r} cannot be stored: {error}", id=row.id) from error
+
+
+def _check_texts(*texts: object) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidWrite(f"{text!r} is {type(text).__name__}; ids, kinds, namespaces and keys are texts")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidWrite(f"{text!r} holds half a character (a lone surrogate): {error}") from error
 
 
 def _check_operation(key: str, payload: bytes) -> None:

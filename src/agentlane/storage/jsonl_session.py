@@ -121,9 +121,10 @@ class JsonlSession(IndexedStorage[int]):
             epoch=self._epoch,
             operations=self._operations,
         )
-        # From here on nothing is refused.
+        stats = stats_after(self._stats, writes, ids)
+        # From here on nothing is refused, and nothing raises: a number that moved without a line would be a gap.
         self._next_seq += len(writes)
-        self._stats = stats_after(self._stats, writes, ids)
+        self._stats = stats
         if draft.operations is not None:
             self._operations = draft.operations
         job = _Job(draft, writes, ids, Commit(first_seq, at, self._stats), publish, name)

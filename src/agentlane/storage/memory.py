@@ -145,6 +145,7 @@ class MemorySession(IndexedStorage[bytes]):
         index, medium = self._index, self._medium
         ids = index.check(writes, _NONE)
         payloads = _payloads(writes)
+        stats = stats_after(index.stats, writes, ids)
         if self._probe is not None:
             self._reach(f"commit.{name}.inside")
         pending = Pending()
@@ -155,7 +156,7 @@ class MemorySession(IndexedStorage[bytes]):
         medium.epoch = self._epoch
         first_seq, at = index.last_seq + 1, self._clock.now_ms()
         index.apply(writes, first_seq=first_seq, at=at, places=iter(payloads))
-        index.stats = stats = stats_after(index.stats, writes, ids)
+        index.stats = stats
         self._publish(Commit(first_seq, at, stats), publish, name)
         return pending
 
