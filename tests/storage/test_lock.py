@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import pickle
@@ -9,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -248,6 +251,53 @@ print("free")
     )
 
     assert done.stdout.split("\n") == ["child refused", "parent holds", "free", ""]
+
+
+def test_a_lock_that_is_collected_leaves_no_descriptor_to_a_forked_child(tmp_path: Path) -> None:
+    lock = acquire(tmp_path / "x.lock")
+    del lock
+    gc.collect()
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)  # a child that lives on must not keep the lock alive
+        os._exit(0)
+    try:
+        acquire(tmp_path / "x.lock").release()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+class Owner:
+    """One that lets go when it is asked to."""
+
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.lock = acquire(path)
+        self.lock.belongs_to(loop, self.let_go)
+
+    def let_go(self) -> None:
+        self.lock.release()
+
+
+def test_an_owner_is_replaced_once_its_loop_is_closed_and_not_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.new_event_loop()
+    owner = Owner(tmp_path / "x.lock", loop)
+    with pytest.raises(SessionOwned):
+        acquire(tmp_path / "x.lock")
+    loop.close()
+    other = hold(tmp_path / "x.lock")
+    try:
+        assert f"by process {os.getpid()} on" in say(other)  # another process knows nothing of loops
+    finally:
+        end(other)
+
+    again = acquire(tmp_path / "x.lock")
+
+    assert not owner.lock.held and again.held
+    assert "session 'x' was not closed before its event loop was" in caplog.text
+    again.release()
 
 
 def test_check_process_is_wrong_process_in_a_child_only(tmp_path: Path) -> None:

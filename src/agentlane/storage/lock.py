@@ -2,18 +2,24 @@
 
 The operating system's lock is the only fence: it ends with its process, so a killed owner is replaced at once and a
 live one refuses a second at once, in the same process too. What the file holds is for the error message alone.
+
+An owner that was forgotten, not closed, is no live one: its lock ends with its object, or where its event loop is
+closed by now, when the next owner in this process wants it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import socket
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet, finalize
 
 from agentlane.errors import AgentLaneError, InvalidDefinition, OwnershipLost, SessionClosed, WrongProcess
 
@@ -28,6 +34,9 @@ OWNER_BYTES_MAX = 1024
 """How much of a lock file is read to say who the owner is."""
 
 
+_log = logging.getLogger("agentlane")
+
+
 class OwnerLock:
     """A held lock. Only ``acquire`` makes one; ``release`` ends it, as does the end of the process."""
 
@@ -39,6 +48,11 @@ class OwnerLock:
         self._place = str(path)  # looked at before each append
         self._what = what
         self._forked = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._let_go: WeakMethod[Callable[[], None]] | None = None
+        # Collected without release, it must not leave a descriptor behind that nobody closes in a forked child.
+        self._forgotten = finalize(self, _unlock, descriptor)
+        self._forgotten.atexit = False
         _held.add(self)
 
     @classmethod
@@ -46,7 +60,9 @@ class OwnerLock:
         """Lock ``lock_path``, making it (0600) and its folders (0700) where missing; never waits.
 
         ``error`` is raised, saying who owns ``what`` and since when, if another descriptor holds the lock, of this
-        process or of another. ``OwnershipLost`` if the file keeps being replaced. ``OSError`` if it cannot be opened.
+        process or of another; not if it is of this process and its owner's event loop is closed: then that owner was
+        forgotten, and lets go (see ``belongs_to``). ``OwnershipLost`` if the file keeps being replaced. ``OSError`` if
+        it cannot be opened.
         """
         if fcntl is None:
             raise InvalidDefinition(
@@ -62,6 +78,9 @@ class OwnerLock:
                     _write_owner(descriptor)
                     return cls(lock_path, descriptor, inode, what)
             except BlockingIOError:
+                if _forgotten_lets_go(_inode(os.fstat(descriptor)), what):
+                    os.close(descriptor)
+                    continue
                 owner = _read_owner(descriptor)
                 os.close(descriptor)
                 raise error(
@@ -80,6 +99,14 @@ class OwnerLock:
             "find the program that removes it",
             path=str(lock_path),
         )
+
+    def belongs_to(self, loop: asyncio.AbstractEventLoop, let_go: Callable[[], None]) -> None:
+        """Have ``let_go``, a method, called by the next who wants this lock once ``loop`` is closed.
+
+        It must release the lock, from whichever thread and loop it is called. Its object is not kept alive.
+        """
+        self._loop = loop
+        self._let_go = WeakMethod(let_go)
 
     @property
     def held(self) -> bool:
@@ -121,18 +148,18 @@ class OwnerLock:
         if descriptor < 0:
             return
         _held.discard(self)
+        self._forgotten.detach()
         try:
             if unlink and _inode_at(self._place) == self._inode:
                 self.path.unlink()
-            # Not left to close: a process that is just being started from here shares the descriptor until it execs.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
-            os.close(descriptor)
+            _unlock(descriptor)
 
     def _after_fork(self) -> None:
         # Closing leaves the lock to the parent; LOCK_UN here would release it there too.
         descriptor, self._descriptor = self._descriptor, -1
         self._forked = True
+        self._forgotten.detach()
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -155,6 +182,27 @@ def make_private_folder(folder: Path) -> list[Path]:
 
 
 _held: WeakSet[OwnerLock] = WeakSet()
+
+
+def _forgotten_lets_go(inode: tuple[int, int], what: str) -> bool:
+    """Have the owner in this process let go if its event loop is closed; whether it did."""
+    for lock in list(_held):
+        if lock._inode == inode and lock._loop is not None and lock._loop.is_closed():
+            let_go = lock._let_go() if lock._let_go is not None else None
+            if let_go is not None:
+                let_go()
+            if not lock.held:
+                _log.warning("%s was not closed before its event loop was; it is taken from that owner", what)
+                return True
+    return False
+
+
+def _unlock(descriptor: int) -> None:
+    try:
+        # Not left to close: a process that is just being started from here shares the descriptor until it execs.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
 
 
 def _close_in_child() -> None:
