@@ -173,6 +173,29 @@ async def test_a_lock_held_for_too_long_is_busy_and_changes_nothing(store: Sqlit
     assert [row.id for row in await session.scan()] == ["root", "a"]
 
 
+async def test_a_commit_that_builds_on_a_busy_one_fails_with_it_however_late(store: SqliteStore, path: Path) -> None:
+    """Submitted when the lock is free again, but before the loop has heard that its predecessor failed."""
+    session, other_session = await opened(store), await opened(store, "two")
+    published, answered = list[Commit](), list[Pending]()
+    with sql(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        first = session.submit([put("balance")], publish=published.append)
+        first.on_failure(lambda error: answered.append(session.submit([put("answer")])))
+        given_up = threading.Event()
+        writer_of(path).thread.post(given_up.set)
+        given_up.wait(60)  # and the loop hears of nothing
+        other.execute("ROLLBACK")
+    assert not first.done()
+    late = [session.submit([put(key)], publish=published.append) for key in ("late", "later")]
+    others = other_session.submit([put("mine")])
+
+    assert await outcomes([first, *late, others]) == ["store_busy", "store_busy", "store_busy", ""]
+    assert published == []
+    await answered[0]  # it knew
+    assert await session.values("app.test") == {"answer": b'"v"'}
+    await session.submit([put("late")])
+
+
 async def test_a_cancelled_commit_leaves_no_transaction_open(store: SqliteStore, path: Path) -> None:
     """R38: it still completes on the thread, the next one does not join it, and nothing is locked."""
     patient = SqliteStore(path, durability="process", busy_timeout_ms=60_000)

@@ -57,6 +57,7 @@ class CommitRows:
         "entries",
         "error",
         "first_seq",
+        "generation",
         "last_seq",
         "name",
         "pages",
@@ -76,8 +77,12 @@ class CommitRows:
         at: int,
         publish: Callable[[Commit], None] | None,
         name: str,
+        generation: int,
     ) -> None:
-        """``InvalidWrite`` for what can be known without the file: nothing to write, an id twice, a parent too late."""
+        """``InvalidWrite`` for what can be known without the file: nothing to write, an id twice, a parent too late.
+
+        ``generation``: how many times the session had been told ``StoreBusy`` when this was submitted.
+        """
         if not writes:
             raise InvalidWrite("a commit without writes: there is nothing to commit")
         self.at = at
@@ -85,6 +90,7 @@ class CommitRows:
         self.last_seq = first_seq + len(writes) - 1
         self.publish = publish
         self.name = name
+        self.generation = generation
         self.pending = Pending()
         self.commit: Commit | None = None
         self.error: BaseException | None = None

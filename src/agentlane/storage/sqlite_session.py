@@ -17,6 +17,7 @@ from agentlane.errors import (
     ReadOnlySession,
     SessionClosed,
     SessionFaulted,
+    StoreBusy,
     WrongLoop,
     WrongProcess,
 )
@@ -45,6 +46,7 @@ class SqliteSession:
         self.probe = probe
         self.written = Written({}, loaded.epoch, loaded.seq, loaded.stats)
         self.own_epoch = loaded.epoch + 1
+        self.busy_generation = -1
         self.killed = False
         # Ours.
         self._use = use
@@ -53,6 +55,7 @@ class SqliteSession:
         self._read_only = read_only
         self._process = os.getpid()
         self._seq = loaded.seq
+        self._generation = 0
         self._stats = loaded.stats
         self._pending: deque[CommitRows] = deque()
         self._fault: BaseException | None = None
@@ -100,6 +103,7 @@ class SqliteSession:
             at=self._clock.now_ms(),
             publish=publish,
             name=name,
+            generation=self._generation,
         )
         self._seq = rows.last_seq
         self._pending.append(rows)
@@ -192,6 +196,9 @@ class SqliteSession:
         """The medium has, or has not, taken a commit: publish it, then wake who waits."""
         if self.killed or self._use.file.killed or rows.pending.done():
             return
+        if isinstance(rows.error, StoreBusy):
+            self._busy(rows.error)
+            return
         self._pending.popleft()
         if rows.error is not None or rows.commit is None:
             error = rows.error or SessionFaulted(f"session {self.id}: a commit was not reported")
@@ -218,6 +225,14 @@ class SqliteSession:
                 self.faulted(error)
                 return
         rows.pending.succeed(rows.commit)
+
+    def _busy(self, error: StoreBusy) -> None:
+        """Fail all that is pending: the thread writes nothing of this generation any more. What is submitted from here
+        on, by those who hear of it too, builds on what is there."""
+        self._generation += 1
+        failed, self._pending = self._pending, deque()
+        for each in failed:
+            each.pending.fail(StoreBusy(str(error), **error.details))
 
     def faulted(self, error: BaseException) -> None:
         """Nothing is written any more: fail what is pending, in order, then tell once (S9). A dead one only tells."""

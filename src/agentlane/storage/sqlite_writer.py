@@ -44,6 +44,8 @@ class Source(Protocol):
     probe: Probe | None
     written: Written
     own_epoch: int
+    busy_generation: int
+    """The thread's: commits of this generation and older ones fail with ``StoreBusy``; -1 at first."""
     killed: bool
     """Nothing of it is written or reported any more."""
 
@@ -145,7 +147,7 @@ class Writer:
 
     def _run(self) -> None:
         self._posted = False
-        jobs = self._take()
+        jobs = [job for job in self._take() if job[1].generation > job[0].busy_generation]
         if self._queue:
             self._posted = True
             self.thread.post(self._run)
@@ -160,11 +162,13 @@ class Writer:
             self.kill()
             self._died(death.__cause__ or death, death.source)
         except StoreBusy as busy:
-            # Those that were submitted meanwhile may build on these.
+            # Those that were submitted meanwhile may build on these, as may those that are submitted from now on until
+            # the loop has heard of it: a session that hears fails all it has pending and begins a new generation.
             while late := self._take():
                 jobs += late
-            for _, rows in jobs:
+            for source, rows in jobs:
                 rows.error = StoreBusy(str(busy), **busy.details)
+                source.busy_generation = rows.generation
             self._report(jobs)
         except Exception as error:
             self._give_up(jobs, error)
