@@ -17,6 +17,7 @@ from agentlane.data.border import clean_json, clean_text
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import LaneConfig, LaneState, Tools
+from agentlane.data.reads import cursor, id_text, page_limit
 from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import AppendElement, DeleteList, DeleteValue, SetValue, Write
 from agentlane.driver.effects import current_lane
@@ -41,6 +42,7 @@ from agentlane.storage.contract import Commit, LedgerRow, SessionStorage, Store
 from agentlane.waiting import finish
 
 T = TypeVar("T")
+A = TypeVar("A", ValueAddress[Any], ListAddress[Any])
 Deps = TypeVar("Deps")
 Output = TypeVar("Output")
 
@@ -95,13 +97,13 @@ class Session:
     async def label(self, entry_id: str) -> str | None:
         """The label of an entry, if it has one."""
         self._runtime.check()
-        payload = await self._runtime.storage.value(addresses.label(entry_id))
+        text = id_text(entry_id)
+        payload = None if text is None else await self._runtime.storage.value(addresses.label(text))
         return None if payload is None else codec.TEXT.decode(payload, f"label of {entry_id}")
 
     async def set_label(self, entry_id: str, label: str | None) -> None:
         """Label an entry, or take its label away; durable on return. ``UnknownEntry`` if it is not there."""
-        await self.entry(entry_id)
-        address = addresses.label(entry_id)
+        address = addresses.label((await self.entry(entry_id)).id)
         text = None if label is None else codec.encode(clean_text(label, "label"))
         await self._commit([DeleteValue(address) if text is None else SetValue(address, text)], "label")
 
@@ -120,7 +122,8 @@ class Session:
     def branch(self, name: str) -> Branch:
         """A handle on a branch; ``UnknownBranch`` if there is none of that name."""
         self._runtime.check()
-        core = self._cores.get(name)
+        text = id_text(name)
+        core = None if text is None else self._cores.get(text)
         if core is None or not core.exists:
             known = ", ".join(self.branches()) or "none"
             raise UnknownBranch(f"session {self.id!r} has no branch {name!r}; it has {known}", name=name)
@@ -132,7 +135,9 @@ class Session:
         Raises ``InvalidName`` if the name is taken or malformed, ``UnknownEntry``.
         """
         self._runtime.check_writable()
-        core = await self._core_for(check_name(name, "branch"), at)
+        name = check_name(name, "branch")
+        at = await self._known_id(at)
+        core = self._core(name)
 
         def decide() -> Decision[None]:
             if core.exists:
@@ -158,10 +163,12 @@ class Session:
         runtime.check()
         if not isinstance(agent, Agent):
             raise InvalidMessage(f"lane {name!r}: an Agent is needed here, not {type(agent).__name__}")
-        core = self._cores.get(check_name(name, "lane"))
+        name = check_name(name, "lane")
+        core = self._cores.get(name)
         if core is None or core.config is None:
             runtime.check_writable()
-            core = await self._core_for(name, at)
+            at = await self._known_id(at)
+            core = self._core(name)
             await core.line.run(self._making_lane(core, name, agent.name, at))
         core.agent = agent
         return AgentLane(core, agent)
@@ -177,15 +184,20 @@ class Session:
     async def entry(self, entry_id: str) -> Entry:
         """One entry; ``UnknownEntry`` if it is not there."""
         self._runtime.check()
-        row = (await self._runtime.storage.entries([entry_id]))[0]
+        text = id_text(entry_id)
+        row = None if text is None else (await self._runtime.storage.entries([text]))[0]
         if row is None:
             raise UnknownEntry(f"no entry {entry_id!r} in session {self.id!r}", entry_id=entry_id)
         return codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload)
 
     async def entries(self, *, after_seq: int = 0, limit: int | None = None) -> list[Entry]:
-        """Entries of all branches in the order they were written, beyond ``after_seq``."""
+        """Entries of all branches in the order they were written, beyond ``after_seq``.
+
+        ``InvalidMessage`` for an ``after_seq`` that is no whole number, and for a ``limit`` that is neither None nor a
+        whole number of at least 0.
+        """
         self._runtime.check()
-        rows = await self._runtime.storage.scan(after_seq=after_seq, limit=limit)
+        rows = await self._runtime.storage.scan(after_seq=cursor(after_seq, "after_seq"), limit=page_limit(limit))
         return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
 
     # Values and lists of the application.
@@ -195,42 +207,58 @@ class Session:
     @overload
     async def value(self, address: ValueAddress[T], default: T) -> T: ...
     async def value(self, address: ValueAddress[T], default: T | None = None) -> T | None:
-        """The value at an application's address, or ``default``. ``CorruptSession`` if it is not of the type."""
+        """The value at an application's address, or ``default``. ``CorruptSession`` if it is not of the type.
+
+        ``InvalidMessage`` for what is no ``ValueAddress``, here and below.
+        """
         self._runtime.check()
-        payload = await self._runtime.storage.value(address.address)
+        payload = await self._runtime.storage.value(_checked_address(address, ValueAddress).address)
         return default if payload is None else _decoded(payload, address.type, str(address.address))
 
     async def set_value(self, address: ValueAddress[T], value: T) -> None:
         """Replace the value; durable on return. ``InvalidMessage`` for what is not JSON data, or not of the type."""
-        await self._commit([SetValue(address.address, _encoded(value, address.type))], "value")
+        where = _checked_address(address, ValueAddress)
+        await self._commit([SetValue(where.address, _encoded(value, where.type))], "value")
 
     async def delete_value(self, address: ValueAddress[Any]) -> None:
         """Remove the value, if there is one; durable on return."""
-        await self._commit([DeleteValue(address.address)], "value")
+        await self._commit([DeleteValue(_checked_address(address, ValueAddress).address)], "value")
 
     async def values(self, namespace: str, type: type[T], *, prefix: str = "") -> dict[str, T]:
-        """The values of an application's namespace whose keys begin with ``prefix``, by key."""
+        """The values of an application's namespace whose keys begin with ``prefix``, by key.
+
+        ``InvalidName`` for what is no application's namespace, or no beginning of a key.
+        """
         self._runtime.check()
-        addresses.app_address(namespace, "any")
-        found = await self._runtime.storage.values(namespace, prefix)
+        namespace = addresses.app_address(namespace, "any").namespace
+        start = id_text(prefix)
+        if start is None:
+            raise InvalidName(f"prefix {prefix!r}: the beginning of a key is needed here", value=repr(prefix))
+        found = await self._runtime.storage.values(namespace, start)
         return {key: _decoded(payload, type, f"{namespace}/{key}") for key, payload in found.items()}
 
     async def append(self, address: ListAddress[T], value: T) -> int:
         """Append to a list; durable on return. Gives the element's ``seq``. Errors are those of ``set_value``."""
-        commit = await self._commit([AppendElement(address.address, _encoded(value, address.type))], "list")
+        where = _checked_address(address, ListAddress)
+        commit = await self._commit([AppendElement(where.address, _encoded(value, where.type))], "list")
         return commit.first_seq
 
     async def elements(
         self, address: ListAddress[T], *, after: int | None = None, limit: int | None = None, reverse: bool = False
     ) -> list[tuple[int, T]]:
-        """Elements of a list with their ``seq``, in order or reversed, beyond ``after`` in that direction."""
+        """Elements of a list with their ``seq``, in order or reversed, beyond ``after`` in that direction.
+
+        ``InvalidMessage`` for what is no ``ListAddress``, and as for ``entries``.
+        """
         self._runtime.check()
-        found = await self._runtime.storage.elements(address.address, after=after, limit=limit, reverse=reverse)
+        where = _checked_address(address, ListAddress).address
+        behind = None if after is None else cursor(after, "after")
+        found = await self._runtime.storage.elements(where, after=behind, limit=page_limit(limit), reverse=reverse)
         return [(each.seq, _decoded(each.payload, address.type, str(address.address))) for each in found]
 
     async def delete_list(self, address: ListAddress[Any]) -> None:
         """Remove a list whole; durable on return."""
-        await self._commit([DeleteList(address.address)], "list")
+        await self._commit([DeleteList(_checked_address(address, ListAddress).address)], "list")
 
     # Usage.
 
@@ -240,9 +268,12 @@ class Session:
         return self._runtime.storage.stats()
 
     async def usage(self, *, after_seq: int = 0, limit: int | None = None) -> list[LedgerRow]:
-        """Rows of the usage ledger in the order they were written, beyond ``after_seq``."""
+        """Rows of the usage ledger in the order they were written, beyond ``after_seq``.
+
+        Errors are those of ``entries``.
+        """
         self._runtime.check()
-        return await self._runtime.storage.usage(after_seq=after_seq, limit=limit)
+        return await self._runtime.storage.usage(after_seq=cursor(after_seq, "after_seq"), limit=page_limit(limit))
 
     async def record_usage(
         self, usage: Usage, *, operation_id: str | None = None, entry_id: str | None = None, note: str | None = None
@@ -281,7 +312,9 @@ class Session:
         if here is not None and any(here is core for core in self._cores.values()):
             raise WouldDeadlock(f"an effect of lane {here.name!r} must not close its own session")
         self._runtime.check_place()
-        if self._closing is None or (self._closing.done() and self._runtime.phase != "closed"):
+        if self._runtime.phase == "closed":
+            return
+        if self._closing is None or self._closing.done():  # done and not closed: it was cancelled from outside
             self._closing = self._runtime.loop.create_task(self._close(), name="agentlane close")
         await finish(self._closing)
 
@@ -375,9 +408,10 @@ class Session:
                 if isinstance(body, AssistantMessage):
                     answers[row.id].take_answer(body)
 
-    async def _core_for(self, name: str, at: str | None) -> LaneCore:
-        if at is not None:
-            await self.entry(at)
+    async def _known_id(self, entry_id: str | None) -> str | None:
+        return None if entry_id is None else (await self.entry(entry_id)).id
+
+    def _core(self, name: str) -> LaneCore:
         core = self._cores.get(name)
         if core is None:
             core = self._cores[name] = LaneCore(self._runtime, name, None)
@@ -455,6 +489,12 @@ class Session:
                     await self._store.close()
                 runtime.threads.close()
                 runtime.phase = "closed"
+
+
+def _checked_address(address: A, kind: type[A]) -> A:
+    if not isinstance(address, kind):
+        raise InvalidMessage(f"address: a {kind.__name__} is needed here, not {type(address).__name__}", path="address")
+    return address
 
 
 def _encoded(value: Any, type: Any) -> bytes:
