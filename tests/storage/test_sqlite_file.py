@@ -18,6 +18,7 @@ from agentlane.errors import (
     InvalidDefinition,
     InvalidMessage,
     InvalidName,
+    InvalidWrite,
     OwnershipLost,
     SessionClosed,
     SessionOwned,
@@ -97,6 +98,47 @@ async def test_what_is_not_ours_is_told_apart_and_left_alone(path: Path) -> None
     store = SqliteStore(path.parent, durability="process")
     with pytest.raises(UnsupportedFormat, match="is a folder"):
         await store.list()
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    {
+        f"PRAGMA user_version = {schema.FORMAT_VERSION + 1}": UnsupportedFormat,
+        "PRAGMA application_id = 7": UnsupportedFormat,
+        "UPDATE session SET metadata = '{'": CorruptSession,
+        "DROP TABLE usage": CorruptSession,
+        "UPDATE session SET id = 'two'": UnknownSession,
+    }.items(),
+)
+async def test_an_open_that_is_refused_leaves_a_killed_owners_log(
+    path: Path, statement: str, error: type[Exception], index: bool
+) -> None:
+    """S24: every byte of the file and of its log; the last owner was killed, and its log says what is refused."""
+    store = SqliteStore(path.with_name("live.db"), durability="process")
+    await store.create("one")
+    session = await store.open("one")
+    await session.submit([put("k")])
+    with sql(path.with_name("live.db")) as other:
+        other.execute(statement)
+        for suffix in ("", "-wal", "-shm")[: 2 + index]:
+            path.with_name(f"x.db{suffix}").write_bytes(path.with_name(f"live.db{suffix}").read_bytes())
+    before = path.read_bytes(), path.with_name("x.db-wal").read_bytes()
+    assert len(before[1]) > schema.PAGE_BYTES
+
+    refused = SqliteStore(path, durability="process")
+    for read_only in (True, False):
+        with pytest.raises(error):
+            await refused.open("one", read_only=read_only)
+        assert (path.read_bytes(), path.with_name("x.db-wal").read_bytes()) == before
+    if error is UnknownSession:
+        with pytest.raises(InvalidWrite):
+            await refused.create("two")
+        with pytest.raises(UnknownSession):
+            await refused.delete("one")
+        assert (path.read_bytes(), path.with_name("x.db-wal").read_bytes()) == before
+
+    session.kill()
 
 
 async def test_a_store_without_a_file_has_no_sessions_and_makes_none(path: Path) -> None:

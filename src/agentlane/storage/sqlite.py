@@ -119,6 +119,7 @@ class SqliteStore:
             raise
         if not read_only:
             use.file.sources[session_id] = session
+            use.writer.used = True
         self._sessions = [*(each for each in self._sessions if not each.closed), session]
         return session
 
@@ -164,18 +165,21 @@ class SqliteStore:
     async def _write(self, session_id: str | None, function: Callable[[sqlite3.Connection], None]) -> None:
         """Run ``function`` as one transaction of the file's owner."""
 
-        def transact(database: sqlite3.Connection) -> None:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                function(database)
-                database.execute("COMMIT")
-            finally:
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-
         async with await attach(self.path, self._options, write=True, session_id=session_id) as use:
+            writer = use.writer
+
+            def transact(database: sqlite3.Connection) -> None:
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    function(database)
+                    database.execute("COMMIT")
+                    writer.used = True
+                finally:
+                    if database.in_transaction:
+                        database.execute("ROLLBACK")
+
             with translated(self.path):
-                await use.writer.thread.call(transact)
+                await writer.thread.call(transact)
 
     async def _load(self, use: Use, session_id: str, *, read_only: bool) -> reads.Loaded:
         def load(database: sqlite3.Connection) -> reads.Loaded:

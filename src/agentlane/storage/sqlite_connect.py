@@ -199,7 +199,14 @@ def _alone_in(folder: str) -> Iterator[None]:
 def connect_writer(
     path: str, inode: tuple[int, int], *, durability: Durability, busy_timeout_ms: int, insist: bool
 ) -> sqlite3.Connection:
-    """The connection that writes; on the thread that will use it. Writes nothing to the database."""
+    """The connection that writes; on the thread that will use it. Writes nothing to the database.
+
+    The last connection that can write copies a log that it finds into the file when it is closed. So one that cannot
+    looks first: a file that is refused is left as it was (S24). After a journal that only a writer can roll back there
+    is nothing to look at before.
+    """
+    if not os.path.lexists(path + "-journal"):
+        _connect_reader(path, inode, "mode=ro", busy_timeout_ms).close()
     database = sqlite3.connect(
         _uri(path, "mode=rw"),
         uri=True,
@@ -227,7 +234,7 @@ def connect_reader(path: str, inode: tuple[int, int], *, busy_timeout_ms: int) -
     except OSError as error:
         # In a folder that cannot be written SQLite cannot make its index of the log; without a log it needs none.
         unwritable = not os.access(os.path.dirname(path), os.W_OK)
-        if isinstance(error.__cause__, sqlite3.OperationalError) and unwritable and not _has_log(path):
+        if isinstance(error.__cause__, sqlite3.OperationalError) and unwritable and not has_log(path):
             return _connect_reader(path, inode, "mode=ro&immutable=1", busy_timeout_ms)
         raise
 
@@ -294,7 +301,8 @@ def _use_log(database: sqlite3.Connection, path: str, *, insist: bool) -> None:
         )
 
 
-def _has_log(path: str) -> bool:
+def has_log(path: str) -> bool:
+    """Whether there is something in the log of the file at ``path``."""
     try:
         return os.stat(path + "-wal").st_size > 0
     except OSError:

@@ -20,6 +20,7 @@ from agentlane.storage.sqlite_connect import (
     check_place,
     connect_reader,
     connect_writer,
+    has_log,
     translated,
 )
 from agentlane.storage.sqlite_thread import DatabaseThread, Result, tell
@@ -71,6 +72,7 @@ class SqliteFile:
                 self.inode,
                 lock,
                 lambda: connect_writer(self.path, self.inode, **options._asdict()),
+                self._keep_log,
                 insist=options.insist,
                 faulted=self._faulted,
                 died=self._died,
@@ -189,6 +191,11 @@ class SqliteFile:
     def _gone(self) -> None:
         with _guard:
             _open.discard(self)
+
+    def _keep_log(self) -> sqlite3.Connection | None:
+        if not has_log(self.path):
+            return None
+        return connect_reader(self.path, self.inode, busy_timeout_ms=self._options.busy_timeout_ms)
 
     def _be_strict(self) -> None:
         database = self.writer.thread.database if self.writer is not None else None

@@ -79,6 +79,7 @@ class Writer:
         inode: tuple[int, int],
         lock: OwnerLock,
         connect: Callable[[], sqlite3.Connection],
+        keep_log: Callable[[], sqlite3.Connection | None],
         *,
         insist: bool,
         faulted: Callable[[BaseException], None],
@@ -86,12 +87,17 @@ class Writer:
     ) -> None:
         """``faulted`` and ``died`` are called on the thread when the connection is gone.
 
+        ``keep_log`` makes a connection which, being open longer, keeps ours from copying the log when it is closed.
         ``insist``: go on with a file that has several names.
         """
         self.thread = DatabaseThread(connect)
         self.lock = lock
+        self.used = False
+        """Whether a session was opened or anything written. Only then is the log copied at the end: who was refused
+        leaves every byte as it was (S24)."""
         self.transactions = 0
         """How many transactions were committed."""
+        self._keep_log = keep_log
         self._path = path
         self._inode = inode
         self._insist = insist
@@ -116,12 +122,25 @@ class Writer:
     def finish(self, ended: Callable[[], None]) -> None:
         """After all that was submitted: copy the log into the file, close, give the lock up, call ``ended``."""
         self._cancel_timer()
+        kept: sqlite3.Connection | None = None
+
+        def last() -> None:
+            nonlocal kept
+            if self.used:
+                self._checkpoint_at_end()
+            elif self.thread.database is not None:
+                try:
+                    kept = self._keep_log()
+                except (AgentLaneError, OSError):
+                    pass  # the log is copied: nothing is lost by that
 
         def then() -> None:
+            if kept is not None:
+                kept.close()
             self.lock.release()
             ended()
 
-        self.thread.stop(last=self._checkpoint_at_end, then=then)
+        self.thread.stop(last=last, then=then)
 
     def kill(self) -> None:
         """Let go at once: what is not committed when this returns never will be. On any thread."""
