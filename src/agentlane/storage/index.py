@@ -110,12 +110,10 @@ class SessionIndex(Generic[P]):
                 (namespace, key), payload = write
                 if namespace == OPERATIONS:
                     _check_operation(key, payload)
-                if not (isinstance(key, str) and isinstance(namespace, str) and key.isascii() and namespace.isascii()):
-                    _check_texts(namespace, key)
+                _check_texts(namespace, key)
             elif isinstance(write, InsertEntry):
                 new_id, parent_id, kind, payload = write
-                if not (isinstance(new_id, str) and isinstance(kind, str) and new_id.isascii() and kind.isascii()):
-                    _check_texts(new_id, kind)
+                _check_texts(new_id, kind)
                 if new_id in row_of or new_id in fresh or new_id in submitted:
                     raise InvalidWrite(f"entry id {new_id!r} is used already; take a fresh id", id=new_id)
                 if (
@@ -143,10 +141,7 @@ class SessionIndex(Generic[P]):
                 continue
             else:
                 raise InvalidWrite(f"{type(write).__name__} is not one of the six writes")
-            if not isinstance(payload, bytes):
-                raise InvalidWrite(f"a payload is {type(payload).__name__}; payloads are bytes")
-            if b"\n" in payload:
-                raise InvalidWrite("a payload holds a newline byte; payloads are JSON texts on one line")
+            _check_payload(payload)
         return fresh
 
     def apply(self, writes: Sequence[Write], *, first_seq: int, at: int, places: Iterator[P]) -> None:
@@ -320,8 +315,17 @@ def check_usage_row(row: object) -> None:
         raise InvalidWrite(f"usage row {row.id!r} cannot be stored: {error}", id=row.id) from error
 
 
+def _check_payload(payload: object) -> None:
+    if not isinstance(payload, bytes):
+        raise InvalidWrite(f"a payload is {type(payload).__name__}; payloads are bytes")
+    if b"\n" in payload:
+        raise InvalidWrite("a payload holds a newline byte; payloads are JSON texts on one line")
+
+
 def _check_texts(*texts: object) -> None:
     for text in texts:
+        if isinstance(text, str) and text.isascii():
+            continue
         if not isinstance(text, str):
             raise InvalidWrite(f"{text!r} is {type(text).__name__}; ids, kinds, namespaces and keys are texts")
         try:
