@@ -117,12 +117,12 @@ def where(folder: Path, target: str) -> str:
 
 def print_table(rows: list[dict[str, Any]]) -> None:
     """The rows as aligned text; a dash where there is no floor."""
-    print(f"{'':52} {'here':>10} {'budget':>9} {'of budget':>9} {'floor':>9} {'x floor':>8}")
+    print(f"{'':52} {'here':>10} {'best':>9} {'budget':>9} {'of budget':>9} {'floor':>9} {'x floor':>8}")
     for each in rows:
         share = each["value"] / each["budget"] if each["budget"] else float(each["value"])
-        floor, ratio = each.get("floor", "-"), each.get("ratio", "-")
+        floor, ratio, best = each.get("floor", "-"), each.get("ratio", "-"), each.get("best", "-")
         name = f"{each['name']} ({each['unit']})"
-        print(f"{name:52} {each['value']:>10} {each['budget']:>9} {share:>9.2f} {floor:>9} {ratio:>8}")
+        print(f"{name:52} {each['value']:>10} {best:>9} {each['budget']:>9} {share:>9.2f} {floor:>9} {ratio:>8}")
 
 
 if __name__ == "__main__":

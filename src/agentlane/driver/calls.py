@@ -40,6 +40,24 @@ class CallOwner(Protocol):
 class CallEffect:
     """The running effect of one call. Also the port behind its ``ToolContext``."""
 
+    __slots__ = (
+        "_begun",
+        "_call",
+        "_checked",
+        "_ended",
+        "_grace_ms",
+        "_in_thread",
+        "_limit_bytes",
+        "_mark",
+        "_owner",
+        "_runtime",
+        "_stopped_by",
+        "_task",
+        "_timers",
+        "_tool",
+        "index",
+    )
+
     def __init__(
         self,
         owner: CallOwner,
