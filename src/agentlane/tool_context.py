@@ -28,6 +28,9 @@ class ToolContext(Generic[Deps]):
     - ``attempt``: 1 for the first start of the effect; ``recovered``: whether an earlier process may have begun it
     - ``epoch``: a fencing token that grows with each owner of the session
     - ``deps``: the agent's dependencies
+
+    Progress and memos belong to the session's event loop (``WrongLoop`` elsewhere: from a plain function, hand the
+    coroutine to ``asyncio.run_coroutine_threadsafe``) and to the running call (``NoActiveOperation`` once it is over).
     """
 
     __slots__ = ("_key", "_port", "attempt", "call_id", "deps", "epoch", "operation_id", "recovered", "turn_id")

@@ -62,7 +62,7 @@ async def test_it_records_a_run_in_order() -> None:
         "accept",
         "intent",
         *["settlement+tool_intents", "outcome_placed+intent"] * 2,
-        "settlement",
+        "settlement+terminal",
     ]
     assert tuple(event.boundary for event in trace.events if isinstance(event, Reached)) == plan.trace
     assert [(each.kind, each.name, each.policy, each.attempt) for each in trace.effects()] == [
