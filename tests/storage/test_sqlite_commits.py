@@ -22,9 +22,11 @@ from agentlane.errors import (
     SessionFaulted,
     SessionOwned,
     StoreBusy,
+    UnknownEntry,
     WrongLoop,
 )
 from agentlane.ids import Uuid7Source
+from agentlane.storage import schema
 from agentlane.storage.contract import Commit, Pending
 from agentlane.storage.schema import PAGE_BYTES
 from agentlane.storage.sqlite import SqliteStore
@@ -194,6 +196,27 @@ async def test_a_commit_that_builds_on_a_busy_one_fails_with_it_however_late(sto
     await answered[0]  # it knew
     assert await session.values("app.test") == {"answer": b'"v"'}
     await session.submit([put("late")])
+
+
+async def test_a_handle_of_a_deleted_session_never_meets_the_next_one(store: SqliteStore, path: Path) -> None:
+    """A reader finds nothing. An owner whose lock file was removed, and whose session then was, writes nothing."""
+    session = await opened(store)
+    await session.submit([entry("a"), entry("b", "a"), put("who")])
+    reader = await store.open("one", read_only=True)
+    with sql(path) as other:  # as another process that took the session for free would
+        for statement in schema.DELETE_SESSION:
+            other.execute(statement, (session.key,))
+        other.execute(schema.INSERT_SESSION, ("two", 1, "{}"))
+    two = await store.open("two")
+    await two.submit([entry("a", payload=b'"secret"'), entry("b", "a"), entry("c", "b"), put("who", b'"secret"')])
+
+    assert await reader.values("app.test") == {} and await reader.entries(["a"]) == [None]
+    with pytest.raises(UnknownEntry):
+        await reader.path("b")
+    with pytest.raises(OwnershipLost):
+        await session.submit([entry("x", "b"), put("who", b'"stale"')])
+    assert [row.id for row in await two.scan()] == ["a", "b", "c"]
+    assert await two.value(put("who").address) == b'"secret"'
 
 
 async def test_a_cancelled_commit_leaves_no_transaction_open(store: SqliteStore, path: Path) -> None:

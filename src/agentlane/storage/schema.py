@@ -21,9 +21,10 @@ POSITION_BITS: Final = 32
 CREATE: Final = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT_VERSION}",
+    # Numbers of what was deleted are not used again: whoever still has one finds nothing, never somebody else's rows.
     """
     CREATE TABLE session (
-        key INTEGER PRIMARY KEY,
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
         created_at INTEGER NOT NULL,
         metadata TEXT NOT NULL,
@@ -33,7 +34,7 @@ CREATE: Final = (
     """,
     """
     CREATE TABLE segment (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         session INTEGER NOT NULL,
         base INTEGER
     ) STRICT
