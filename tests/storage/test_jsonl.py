@@ -30,9 +30,10 @@ from agentlane.errors import (
     SessionOwned,
     UnknownSession,
     UnsupportedFormat,
+    WrongLoop,
 )
 from agentlane.storage import framing
-from agentlane.storage.contract import Durability, SessionStorage
+from agentlane.storage.contract import Durability, Pending, SessionStorage
 from agentlane.storage.framing import seal
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.lock import OwnerLock
@@ -903,6 +904,116 @@ def test_a_loop_that_ends_before_the_report_is_no_error(tmp_path: Path) -> None:
     assert asyncio.run(look()) == [0]
 
 
+async def opened(store: JsonlStore, writes: list[Write], *, wait: bool) -> tuple[SessionStorage, Pending]:
+    """A session with one commit, reported or submitted a moment ago."""
+    storage = await store.open("s")
+    pending = storage.submit(writes)
+    if wait:
+        await pending
+    return storage, pending
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_session_is_used_on_its_own_loop_alone(tmp_path: Path, durability: Durability) -> None:
+    store = make_store(tmp_path, durability)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(store.create("s"))
+    storage, _ = loop.run_until_complete(opened(store, commit(0), wait=True))
+
+    async def elsewhere() -> None:
+        with pytest.raises(WrongLoop):
+            storage.submit(commit(1))
+        for act in (storage.scan, storage.close, lambda: storage.value(AT), store.close):
+            with pytest.raises(WrongLoop):
+                await act()
+
+    asyncio.run(elsewhere())
+    with pytest.raises(WrongLoop):
+        storage.stats()
+    done = loop.run_until_complete(opened_again(storage))
+    assert done == [0, 1]
+    loop.run_until_complete(storage.close())
+    asyncio.run(storage.close())  # it is closed already
+    loop.close()
+
+
+async def opened_again(storage: SessionStorage) -> list[int]:
+    await storage.submit(commit(1))
+    return await numbers(storage)
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+@pytest.mark.parametrize("wait", [True, False])
+def test_closing_from_another_loop_lets_go_once_that_of_the_session_is_closed(
+    tmp_path: Path, durability: Durability, wait: bool
+) -> None:
+    store = make_store(tmp_path, durability)
+    asyncio.run(store.create("s"))
+    before = descriptors(), threading.active_count()
+    storage, pending = asyncio.run(opened(store, commit(0), wait=wait))
+
+    async def later() -> None:
+        with pytest.raises(WrongLoop):
+            storage.submit(commit(1))
+        await asyncio.wait_for(storage.close(), 10)
+        await storage.close()
+        if not wait and durability == "disk":
+            with pytest.raises(SessionFaulted, match="its event loop was closed"):
+                await pending
+        again = await make_store(tmp_path, durability).open("s")
+        assert await numbers(again) in ([0], [] if not wait else [0])
+        await again.close()
+
+    asyncio.run(later())
+    assert (descriptors(), threading.active_count()) == before
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+@pytest.mark.parametrize("same_store", [True, False])
+def test_a_session_that_was_forgotten_with_its_loop_is_taken_over(
+    tmp_path: Path, durability: Durability, same_store: bool
+) -> None:
+    store = make_store(tmp_path, durability)
+    asyncio.run(store.create("s"))
+    before = descriptors(), threading.active_count()
+    kept = [asyncio.run(opened(store, commit(0), wait=True))]
+
+    async def later() -> None:
+        other = store if same_store else make_store(tmp_path, durability)
+        again, _ = await opened(other, commit(1), wait=True)
+        assert await numbers(again) == [0, 1]
+        with pytest.raises(SessionClosed):
+            kept[0][0].submit(commit(2))
+        await kept[0][0].close()
+        with pytest.raises(SessionOwned):
+            await make_store(tmp_path, durability).open("s")
+        await other.close()
+
+    asyncio.run(later())
+    assert (descriptors(), threading.active_count()) == before
+
+
+def test_a_report_that_reaches_nobody_leaves_the_session_faulted(tmp_path: Path) -> None:
+    disk = TestDisk()
+    store = make_store(tmp_path, "disk", disk)
+    asyncio.run(store.create("s"))
+    disk.sync_gate = threading.Event()
+
+    async def begin() -> tuple[SessionStorage, Pending]:
+        disk.syncing.clear()
+        found = await opened(store, commit(0), wait=False)
+        while not disk.syncing.is_set():
+            await asyncio.sleep(0)
+        return found
+
+    storage, pending = asyncio.run(begin())
+    disk.sync_gate.set()
+    asyncio.run(storage.close())
+
+    with pytest.raises(SessionFaulted, match="whether they are in the file shows when it is opened again"):
+        pending.result()
+
+
 def test_a_forgotten_close_does_not_hold_the_interpreter(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
@@ -932,11 +1043,12 @@ async def main():
     store = JsonlStore(sys.argv[1], durability=sys.argv[2])
     await store.create("s")
     storage = await store.open("s")
+    reader = await store.open("s", read_only=True)
     write = [SetValue(Address("app.x", "y"), b"1")]
     await storage.submit(write)
     child = os.fork()
     if child == 0:
-        for act in (lambda: storage.submit(write), storage.stats):
+        for act in (lambda: storage.submit(write), storage.stats, reader.stats):
             try:
                 act()
             except WrongProcess:
@@ -960,7 +1072,7 @@ asyncio.run(main())
             timeout=60,
             check=True,
         )
-        assert done.stdout == "refused\nrefused\nowned\n"
+        assert done.stdout == "refused\nrefused\nrefused\nowned\n"
 
 
 # Killing, for crash tests.

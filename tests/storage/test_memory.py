@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from agentlane.data.usage import Usage, UsageRow
 from agentlane.data.writes import Address, AppendElement, InsertEntry, InsertUsage, SetValue, Write
-from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionFaulted, SessionOwned
+from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionFaulted, SessionOwned, WrongLoop
 from agentlane.storage.contract import Commit
 from agentlane.storage.memory import MemoryStore
 from agentlane.testing.clock import CountingIds, ManualClock
@@ -168,6 +169,38 @@ async def test_a_publication_that_raises_faults_the_session() -> None:
     assert told == [error]
     with pytest.raises(SessionFaulted):
         storage.submit(commit(1))
+
+
+def test_a_session_is_used_on_its_own_loop_alone_and_taken_over_once_that_is_closed() -> None:
+    store = make_store()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(store.create("s"))
+    old = loop.run_until_complete(store.open("s"))
+
+    async def elsewhere() -> None:
+        with pytest.raises(WrongLoop):
+            old.submit(commit(0))
+        for act in (old.scan, old.close):
+            with pytest.raises(WrongLoop):
+                await act()
+        for owned in (store.open, store.delete):
+            with pytest.raises(SessionOwned):
+                await owned("s")
+
+    asyncio.run(elsewhere())
+    loop.close()
+
+    async def later() -> None:
+        new = await store.open("s")
+        new.submit(commit(0))
+        with pytest.raises(SessionClosed):
+            old.submit(commit(1))
+        await old.close()
+        with pytest.raises(SessionOwned):
+            await store.open("s")
+
+    asyncio.run(later())
+    asyncio.run(store.delete("s"))
 
 
 async def test_a_forgotten_session_is_kept_by_the_store_alone() -> None:

@@ -56,11 +56,14 @@ Sessions and owners
     S20 ``open_operations()`` lists the values in namespace ``op.meta`` of every session without opening each, oldest
         first. ``op.meta`` payloads are JSON objects with text ``lane`` and integer ``started_at``.
     S21 One writable owner at a time: ``SessionOwned`` or ``StoreOwned`` at once for a second one, in the same process
-        too. Read-only opens need no ownership and refuse ``submit`` with ``ReadOnlySession``.
+        too. An owner in this process whose event loop is closed was forgotten: it is killed and replaced. Read-only
+        opens need no ownership and refuse ``submit`` with ``ReadOnlySession``.
     S22 ``epoch`` is read at open; the storage's own epoch is one more, and is written with its first commit. A commit
         under an epoch that is not the newest fails with ``OwnershipLost`` and faults the storage.
     S23 ``close`` waits for submitted commits, then gives up files, threads and ownership; closing twice does nothing;
-        cancelling ``close`` does not skip clean-up. After it, everything raises ``SessionClosed``.
+        cancelling ``close`` does not skip clean-up. After it, everything raises ``SessionClosed``. A session belongs
+        to the event loop it was opened on, and anything from another one raises ``WrongLoop``. If that loop is closed,
+        ``close`` lets go of everything from any other, and what was pending fails with ``SessionFaulted``.
     S24 Damage is ``CorruptSession`` with its place, a newer format ``UnsupportedFormat``; neither changes a byte.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -9,7 +10,7 @@ from typing import Generic
 
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address
-from agentlane.errors import AgentLaneError, OwnershipLost, ReadOnlySession, SessionClosed, SessionFaulted
+from agentlane.errors import AgentLaneError, OwnershipLost, ReadOnlySession, SessionClosed, SessionFaulted, WrongLoop
 from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
 from agentlane.storage.index import P, SessionIndex, decode_usage
 
@@ -27,6 +28,7 @@ class IndexedStorage(ABC, Generic[P]):
         self._read_only = read_only
         self._probe = probe
         self._findings: list[str] = []
+        self._loop = asyncio.get_running_loop()
         self._closed = False
         self._fault: BaseException | None = None
         self._pendings: deque[Pending] = deque()
@@ -50,6 +52,11 @@ class IndexedStorage(ABC, Generic[P]):
     def findings(self) -> Sequence[str]:
         """What opening and writing noticed."""
         return tuple(self._findings)
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the event loop that this belongs to is closed, so that nobody can ever close it there."""
+        return self._loop.is_closed()
 
     @abstractmethod
     def kill(self) -> None:
@@ -157,6 +164,18 @@ class IndexedStorage(ABC, Generic[P]):
     def _check_usable(self) -> None:
         if self._closed:
             raise self._closed_error()
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not self._loop:
+            raise WrongLoop(
+                f"session {self._info.id!r} was opened on another event loop; use it there, or open it on this one",
+                id=self._info.id,
+            )
 
     def _check_writable(self) -> None:
         self._check_usable()

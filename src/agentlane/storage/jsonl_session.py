@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from agentlane.clock import Clock
 from agentlane.data.writes import Write
-from agentlane.errors import CorruptSession
+from agentlane.errors import CorruptSession, SessionClosed, WrongProcess
 from agentlane.storage.contract import Commit, Pending, Probe
 from agentlane.storage.framing import Draft, encode_text
 from agentlane.storage.index import stats_after
@@ -90,7 +91,7 @@ class JsonlSession(IndexedStorage[int]):
                 found=self._findings.append,
             )
         self._thread = thread
-        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._submitted: dict[str, bool] = {}  # ids of commits on their way, with whether each is an entry's
         self._arrived: list[_Job] = []  # submitted in this turn of the event loop
         self._handed: deque[_Job] = deque()  # given to the thread
@@ -99,6 +100,8 @@ class JsonlSession(IndexedStorage[int]):
         self._left = False  # the store and the thread know that it is closed
         self._broken = False  # the thread met a failure, and writes nothing more
         self._drained: asyncio.Future[None] | None = None
+        if lock is not None:
+            lock.belongs_to(self._loop, self.give_up)
         if thread is not None:
             thread.start()
 
@@ -141,7 +144,15 @@ class JsonlSession(IndexedStorage[int]):
         return pending
 
     async def close(self) -> None:
-        """Wait for submitted commits, then give up the file, the thread and the lock, also when cancelled."""
+        """Wait for submitted commits, then give up the file, the thread and the lock, also when cancelled.
+
+        From another event loop: ``WrongLoop``, or ``give_up`` if the one it was opened on is closed.
+        """
+        if not self._closed and not self._forked():
+            if self.forgotten:
+                self.give_up()
+                return
+            self._check_loop()
         self._closing = True
         try:
             while self._pendings and not self._closed and not self._forked():
@@ -164,12 +175,26 @@ class JsonlSession(IndexedStorage[int]):
             self._forget(self)
         self._wake_closers()
 
+    def give_up(self) -> None:
+        """The event loop is closed: ``kill``, and say to who holds a pending commit that its outcome is unknown."""
+        self.kill()
+        self._fault = self._fault or self._unheard()
+        while self._pendings:
+            try:
+                self._pendings.popleft().fail(self._faulted())
+            except Exception as error:  # what waits for it belongs to a loop that runs nothing any more
+                _log.debug("session %r: a commit's outcome could not be told: %r", self._info.id, error)
+
     # On the event loop.
 
     def _check_usable(self) -> None:
+        if self._forked():
+            raise WrongProcess(
+                f"session {self._info.id!r} was opened by process {self._process}, and this is a forked child of it; "
+                "open it after forking, in the process that uses it",
+                owner_pid=self._process,
+            )
         super()._check_usable()
-        if self._lock is not None:
-            self._lock.check_process()
 
     def _write_now(self, job: _Job) -> None:
         try:
@@ -254,7 +279,9 @@ class JsonlSession(IndexedStorage[int]):
         try:
             self._loop.call_soon_threadsafe(posted)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
+            # The loop is closed: nobody is left to be told, and what memory says is not what the file says.
+            self._broken = True
+            self._fault = self._fault or self._unheard()
 
     # On either.
 
@@ -281,7 +308,14 @@ class JsonlSession(IndexedStorage[int]):
                     self._lock.release()
 
     def _forked(self) -> bool:
-        return self._lock is not None and self._lock.forked
+        return os.getpid() != self._process
+
+    def _unheard(self) -> SessionClosed:
+        return SessionClosed(
+            f"session {self._info.id!r}: its event loop was closed while commits were on their way; "
+            "whether they are in the file shows when it is opened again",
+            id=self._info.id,
+        )
 
     def _fetch(self, places: Iterable[int]) -> list[bytes]:
         pread, descriptor = self._files.pread, self._descriptor

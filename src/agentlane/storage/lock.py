@@ -113,11 +113,6 @@ class OwnerLock:
         """Whether this process holds the lock through this object."""
         return self._descriptor >= 0
 
-    @property
-    def forked(self) -> bool:
-        """Whether this is a forked child of the owner, which owns nothing."""
-        return self._forked
-
     def check(self) -> None:
         """``OwnershipLost`` unless the path still names the locked file; ``WrongProcess``, ``SessionClosed``."""
         self.check_process()

@@ -7,6 +7,7 @@ lives. Payloads are bytes and ledger rows are encoded, so nothing live is shared
 from __future__ import annotations
 
 import builtins
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from agentlane.names import check_session_id
 from agentlane.storage.contract import Capabilities, Commit, OpenOperation, Pending, Probe, SessionInfo, SessionStorage
 from agentlane.storage.index import OPERATIONS, SessionIndex, encode_usage, operation_meta, stats_after
 from agentlane.storage.indexed import IndexedStorage
+
+_log = logging.getLogger("agentlane")
 
 
 class MemoryStore:
@@ -56,8 +59,8 @@ class MemoryStore:
         """Open a session. ``UnknownSession``; ``SessionOwned`` if it is open for writing already."""
         self._check_usable()
         medium = self._medium(session_id)
-        if not read_only and medium.owner is not None:
-            raise _owned(session_id)
+        if not read_only:
+            medium.check_free()
         session = MemorySession(medium, self._clock, read_only=read_only, probe=probe, forget=self._opened.discard)
         self._opened.add(session)
         return session
@@ -70,8 +73,7 @@ class MemoryStore:
     async def delete(self, session_id: str) -> None:
         """Remove a session. ``UnknownSession``; ``SessionOwned`` if it is open for writing."""
         self._check_usable()
-        if self._medium(session_id).owner is not None:
-            raise _owned(session_id)
+        self._medium(session_id).check_free()
         del self._media[session_id]
 
     async def open_operations(self) -> builtins.list[OpenOperation]:
@@ -111,6 +113,14 @@ class _Medium:
         self.index = SessionIndex[bytes]([], [])
         self.epoch = 0
         self.owner: MemorySession | None = None
+
+    def check_free(self) -> None:
+        """``SessionOwned`` if there is an owner; one whose event loop is closed was forgotten, and is replaced."""
+        if self.owner is not None and self.owner.forgotten:
+            _log.warning("session %r was not closed before its event loop was; it is taken from that owner", self.id)
+            self.owner.kill()
+        if self.owner is not None:
+            raise _owned(self.id)
 
     def info(self) -> SessionInfo:
         return SessionInfo(id=self.id, created_at=self.created_at, metadata=msgspec.json.decode(self.metadata))
@@ -161,7 +171,9 @@ class MemorySession(IndexedStorage[bytes]):
         return pending
 
     async def close(self) -> None:
-        """Give the session up; nothing is ever under way."""
+        """Give the session up; nothing is ever under way. ``WrongLoop`` unless the loop it was opened on is closed."""
+        if not self._closed and not self.forgotten:
+            self._check_loop()
         self.kill()
 
     def kill(self) -> None:
