@@ -247,6 +247,24 @@ asyncio.run(main())
     await store.close()
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_store_that_is_closed_meanwhile_hands_out_nothing(path: Path, turns: int, read_only: bool) -> None:
+    store = SqliteStore(path, durability="process")
+    await store.create("one")
+    opening = asyncio.ensure_future(store.open("one", read_only=read_only))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await store.close()
+
+    with pytest.raises(SessionClosed):
+        await (await opening).scan()
+
+    session = await SqliteStore(path, durability="process").open("one")
+    await session.submit([put("k")])
+    await session.close()
+
+
 async def test_stores_on_one_file_share_it_by_whatever_name(path: Path) -> None:
     alias = path.with_name("alias.db")
     alias.symlink_to(path)

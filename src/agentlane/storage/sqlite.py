@@ -110,6 +110,7 @@ class SqliteStore:
         use = await attach(self.path, self._options, write=not read_only, session_id=None if read_only else session_id)
         try:
             loaded = await self._load(use, session_id, read_only=read_only)
+            self._check_open()  # nobody would close what is handed out by a store that was closed meanwhile
             session = SqliteSession(use, loaded, clock=self._clock, read_only=read_only, probe=probe)
         except GeneratorExit:
             use.let_go()
