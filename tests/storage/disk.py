@@ -62,6 +62,10 @@ class TestDisk(FileSystem):
         self._call("truncate")
         super().truncate(descriptor, size)
 
+    def close(self, descriptor: int) -> None:
+        super().close(descriptor)  # as the system does: it is given up also when that says that it failed
+        self._call("close")
+
     def full_after(self, size: int) -> None:
         """The next write takes ``size`` bytes, and the one after finds the disk full."""
         self.write_at_most = [size]

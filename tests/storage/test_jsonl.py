@@ -876,6 +876,52 @@ async def test_closing_waits_for_what_was_submitted_also_when_it_is_cancelled(tm
     await store.close()
 
 
+async def test_closing_a_store_closes_every_session_also_when_it_is_cancelled(tmp_path: Path) -> None:
+    disk = TestDisk()
+    store = make_store(tmp_path, "disk", disk)
+    names = ["a", "b", "c"]
+    for name in names:
+        await store.create(name)
+    storages = [await store.open(name) for name in names]
+    disk.sync_gate = threading.Event()
+    pending = [storage.submit(commit(0)) for storage in storages]
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.sleep(0)
+    disk.sync_gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+
+    assert all(each.done() for each in pending)
+    other = make_store(tmp_path, "disk")
+    for name in names:
+        assert await numbers(await other.open(name)) == [0]
+    await other.close()
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+async def test_a_file_that_cannot_be_closed_holds_neither_lock_nor_thread_nor_other_sessions(
+    tmp_path: Path, durability: Durability
+) -> None:
+    disk = TestDisk()
+    store = make_store(tmp_path, durability, disk)
+    threads = threading.active_count()
+    for name in ("a", "b"):
+        await store.create(name)
+        await (await store.open(name)).submit(commit(0))
+    disk.fail["close"] = [errno.EIO]
+
+    with pytest.raises(OSError, match="Input/output error"):
+        await store.close()
+
+    assert threading.active_count() == threads
+    other = make_store(tmp_path, durability)
+    for name in ("a", "b"):
+        assert await numbers(await other.open(name)) == [0]
+    await other.close()
+
+
 def test_a_loop_that_ends_before_the_report_is_no_error(tmp_path: Path) -> None:
     disk = TestDisk()
     store = make_store(tmp_path, "disk", disk)

@@ -189,10 +189,17 @@ class JsonlStore:
         return sorted(found, key=lambda each: (each.started_at, each.session_id, each.operation_id))
 
     async def close(self) -> None:
-        """Close every session that was opened here, then the store."""
+        """Close every session that was opened here, then the store; the rest of them also where one cannot be closed,
+        or the caller is cancelled, and then that is raised."""
         self._closed = True
+        failure: BaseException | None = None
         for session in builtins.list(self._opened):
-            await session.close()
+            try:
+                await session.close()
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _check_usable(self) -> None:
         if self._closed:

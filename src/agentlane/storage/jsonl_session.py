@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -167,13 +168,15 @@ class JsonlSession(IndexedStorage[int]):
         if self._forked():
             self._closed = self._left = True  # file, thread and lock are the parent's
             return
-        self._let_go()
-        if not self._left:
-            self._left = True
-            if self._thread is not None:
-                self._thread.stop()
-            self._forget(self)
-        self._wake_closers()
+        try:
+            self._let_go()
+        finally:
+            if not self._left:
+                self._left = True
+                if self._thread is not None:
+                    self._thread.stop()
+                self._forget(self)
+            self._wake_closers()
 
     def give_up(self) -> None:
         """The event loop is closed: ``kill``, and say to who holds a pending commit that its outcome is unknown."""
@@ -271,7 +274,8 @@ class JsonlSession(IndexedStorage[int]):
             try:
                 posted = partial(self._written, jobs, self._append(jobs))
             except _Stopped as stopped:
-                self._let_go()  # dies here and now, as the process would
+                with suppress(OSError):
+                    self._let_go()  # dies here and now, as the process would
                 posted = partial(self._stopped, stopped.by)
             except Exception as error:  # not narrower: whatever happens to the thread, the session must be told
                 self._broken = True
@@ -303,9 +307,11 @@ class JsonlSession(IndexedStorage[int]):
         with self._medium:
             if not self._closed:
                 self._closed = True
-                self._files.close(self._descriptor)
-                if self._lock is not None:
-                    self._lock.release()
+                try:
+                    self._files.close(self._descriptor)
+                finally:
+                    if self._lock is not None:
+                        self._lock.release()
 
     def _forked(self) -> bool:
         return os.getpid() != self._process
