@@ -6,12 +6,14 @@ import asyncio
 import errno
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,7 @@ from agentlane.storage.contract import Durability, Pending, SessionStorage
 from agentlane.storage.framing import seal
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.lock import OwnerLock
+from agentlane.storage.open import session_of
 from agentlane.testing.clock import CountingIds, ManualClock
 from tests.storage.disk import TestDisk
 
@@ -437,13 +440,39 @@ async def test_a_folder_a_link_and_a_missing_file_are_told_apart(tmp_path: Path)
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "s.jsonl")
     store = make_store(tmp_path)
 
-    for name in ("folder", "link"):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with closing(socket.socket(socket.AF_UNIX)) as served:
+        served.bind(os.path.relpath(tmp_path / "socket.jsonl"))
+    for name in ("folder", "link", "pipe", "socket"):
         for read_only in (False, True):
             with pytest.raises(CorruptSession, match="a session is a plain file"):
                 await store.open(name, read_only=read_only)
     with pytest.raises(UnknownSession):
         await store.open("missing")
     assert not (tmp_path / "missing.jsonl.lock").exists()
+    for look in (store.list, store.open_operations):
+        with pytest.raises(CorruptSession, match="a session is a plain file"):
+            await look()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+async def test_a_store_in_a_file_is_refused_by_everything(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("precious")
+    store = make_store(tmp_path / place)
+    for act in (store.list, store.create, store.open_operations, lambda: store.open("s"), lambda: store.delete("s")):
+        with pytest.raises(InvalidName, match="name a folder"):
+            await act()
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+async def test_a_link_to_the_file_of_one_session_is_that_session(tmp_path: Path) -> None:
+    await fill(tmp_path, 1)
+    (tmp_path / "link.jsonl").symlink_to("s.jsonl")
+
+    assert session_of(tmp_path / "link.jsonl") == "s"
+    store = JsonlStore.for_file(tmp_path / "link.jsonl")
+    assert await numbers(await store.open("s")) == [0]
+    await store.close()
 
 
 # The disk.

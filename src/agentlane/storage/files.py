@@ -14,8 +14,9 @@ class FileSystem:
     """The operating system's files. Each method is one call and raises ``OSError`` as that call does."""
 
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
-        """A descriptor that no child inherits; a symbolic link at the end of the path is refused."""
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        """A descriptor that no child inherits; a symbolic link at the end of the path is refused, and a pipe there is
+        not waited for."""
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
 
     def close(self, descriptor: int) -> None:
         """Give a descriptor up."""

@@ -204,6 +204,18 @@ class JsonlStore:
     def _check_usable(self) -> None:
         if self._closed:
             raise SessionClosed(f"the store {self._folder} is closed; make another", path=str(self._folder))
+        try:
+            if stat.S_ISDIR(self._folder.stat().st_mode):
+                return
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            pass
+        raise InvalidName(
+            f"{self._folder}: is a file or lies below one, and JSONL sessions live in a folder; name a folder, a file "
+            f"of one session ({{session id}}{SUFFIX}), or a SQLite file (.db)",
+            value=str(self._folder),
+        )
 
     def _check_id(self, session_id: str) -> None:
         check_session_id(session_id)
@@ -252,7 +264,7 @@ class JsonlStore:
         except FileNotFoundError:
             raise UnknownSession(f"no session {session_id!r} is in {self._folder}", id=session_id) from None
         except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.EISDIR):
+            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
                 raise
             raise _no_file(path) from error
         if not stat.S_ISREG(self._files.status(descriptor).st_mode):
@@ -308,5 +320,6 @@ def _already(session_id: str) -> InvalidWrite:
 
 def _no_file(path: Path) -> CorruptSession:
     return CorruptSession(
-        f"{path}: is a folder, a link or a device, and a session is a plain file; name the file itself", path=str(path)
+        f"{path}: is a folder, a link, a pipe or a device, and a session is a plain file; name the file itself",
+        path=str(path),
     )

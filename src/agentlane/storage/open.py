@@ -41,7 +41,7 @@ def open_store(target: Target, *, durability: Durability, clock: Clock, ids: IdS
 
 
 def session_of(target: Target) -> str | None:
-    """The session id that a target itself names: the stem of a ``.jsonl`` file."""
+    """The session id that a target itself names: the stem of a ``.jsonl`` file, links followed as the store does."""
     if isinstance(target, str | os.PathLike) and Path(target).suffix == ".jsonl":
-        return Path(target).stem
+        return Path(target).resolve().stem
     return None
