@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Generic, TypeAlias
 
 from msgspec import Struct
 from typing_extensions import TypeVar
 
-from agentlane.data.border import clean_json
+from agentlane.data import codec
+from agentlane.data.border import clean_object, clean_text
 from agentlane.data.messages import ModelIdentity
-from agentlane.data.operations import LaneConfig, Limits, OperationConfig, RetryPolicy
+from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, RetryPolicy
 from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
 from agentlane.model import Model
 from agentlane.names import check_name
@@ -61,10 +63,10 @@ class Agent(Generic[Deps, Output]):
         max_result_bytes: int = 262_144,
     ) -> None:
         self.name = check_name(name, "agent")
-        self.instructions = instructions
+        self.instructions = self._checked_instructions(instructions)
         self.settings: dict[str, Any] = clean_settings({} if settings is None else settings)
         self.deps = deps
-        self.retry = retry or RetryPolicy()
+        self.retry = self._checked_retry(retry)
         self.limits = Limits(
             max_restarts=_at_least("max_restarts", max_restarts, 0),
             max_replays=_at_least("max_replays", max_replays, 0),
@@ -72,20 +74,19 @@ class Agent(Generic[Deps, Output]):
             cancel_grace_ms=_at_least("cancel_grace_ms", cancel_grace_ms, 0),
             max_result_bytes=_at_least("max_result_bytes", max_result_bytes, 1),
         )
-        _at_least("retry.attempts", self.retry.attempts, 1)
         self.models: dict[ModelIdentity, Model] = {}
-        for each in (model, *models):
-            if not isinstance(getattr(each, "identity", None), ModelIdentity):
-                raise InvalidDefinition(f"agent {name!r}: {each!r} is not a model (it has no ModelIdentity)")
-            self.models[each.identity] = each
+        for each in (model, *self._items("models", models)):
+            self.models[self._checked_identity(each)] = each
         self.model = model
+        self._identity = next(iter(self.models))
         self.tools: dict[str, Tool[Any, Any]] = {}
-        for each_tool in tools:
+        for each_tool in self._items("tools", tools):
             if not isinstance(each_tool, Tool):
-                raise InvalidDefinition(f"agent {name!r}: {each_tool!r} is not a Tool; decorate it with @tool")
+                raise InvalidDefinition(f"agent {self.name!r}: {each_tool!r} is not a Tool; decorate it with @tool")
             if each_tool.name in self.tools:
-                raise InvalidDefinition(f"agent {name!r}: two tools are named {each_tool.name!r}")
+                raise InvalidDefinition(f"agent {self.name!r}: two tools are named {each_tool.name!r}")
             self.tools[each_tool.name] = each_tool
+        self._check_that_it_reads_back()
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
@@ -102,19 +103,75 @@ class Agent(Generic[Deps, Output]):
         """Checked names of this agent's tools, each once."""
         if isinstance(wanted, str):
             raise UnknownTool(f"tools={wanted!r}: a list of names is needed here, not one text", wanted=wanted)
-        for name in wanted:
-            if name not in self.tools:
+        try:
+            given: tuple[object, ...] = tuple(wanted)
+        except TypeError as error:
+            raise UnknownTool(
+                f"tools={wanted!r}: a list of names is needed here, not {type(wanted).__name__}", wanted=repr(wanted)
+            ) from error
+        names: dict[str, None] = {}
+        for name in given:
+            if not isinstance(name, str) or name not in self.tools:
                 known = ", ".join(self.tools) or "none"
-                raise UnknownTool(f"agent {self.name!r} has no tool {name!r}; it has {known}", wanted=name)
-        return tuple(dict.fromkeys(wanted))
+                raise UnknownTool(f"agent {self.name!r} has no tool {name!r}; it has {known}", wanted=str(name))
+            names[self.tools[name].name] = None
+        return tuple(names)
+
+    def _checked_instructions(self, instructions: object) -> Instructions:
+        if isinstance(instructions, str):
+            return clean_text(instructions, "instructions")
+        if callable(instructions):
+            return instructions
+        raise InvalidDefinition(
+            f"agent {self.name!r}: instructions={instructions!r} must be a text, or a function of a RunInfo"
+        )
+
+    def _checked_retry(self, retry: object) -> RetryPolicy:
+        if retry is None:
+            return RetryPolicy()
+        if not isinstance(retry, RetryPolicy):
+            raise InvalidDefinition(
+                f"agent {self.name!r}: retry={retry!r} is not a RetryPolicy; write RetryPolicy(attempts=3)"
+            )
+        return RetryPolicy(
+            attempts=_at_least("retry.attempts", retry.attempts, 1),
+            base_ms=_at_least("retry.base_ms", retry.base_ms, 0),
+            cap_ms=_at_least("retry.cap_ms", retry.cap_ms, 0),
+        )
+
+    def _checked_identity(self, model: object) -> ModelIdentity:
+        identity = getattr(model, "identity", None)
+        if not isinstance(identity, ModelIdentity):
+            raise InvalidDefinition(f"agent {self.name!r}: {model!r} is not a model (it has no ModelIdentity)")
+        for key in ("provider", "name"):
+            text: object = getattr(identity, key)
+            if type(text) is not str or clean_text(text) != text:
+                raise InvalidDefinition(
+                    f"agent {self.name!r}: a model's identity.{key}={text!r} must be a plain str without half "
+                    "characters; it is stored with each answer"
+                )
+        return identity
+
+    def _items(self, what: str, given: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            return tuple(given)
+        except TypeError as error:
+            raise InvalidDefinition(f"agent {self.name!r}: {what}={given!r} must be a list") from error
+
+    def _check_that_it_reads_back(self) -> None:
+        """What an accept stores of this agent can be read again, whatever the checks above let through."""
+        try:
+            codec.CONFIG.seal(self.resolve(LaneConfig(agent=self.name)), "configuration")
+        except InvalidMessage as error:
+            raise InvalidDefinition(f"agent {self.name!r}: it cannot be stored: {error}") from error
 
     def resolve(self, config: LaneConfig) -> OperationConfig:
         """The configuration of an operation that is accepted now on a lane with this configuration."""
         return OperationConfig(
             agent=self.name,
-            models=(config.model or self.model.identity,),
+            models=(config.model or self._identity,),
             tools=tuple(self.tools) if config.tools is None else config.tools,
-            settings={**self.settings, **(config.settings or {})},
+            settings=deepcopy({**self.settings, **(config.settings or {})}),
             retry=self.retry,
             limits=self.limits,
         )
@@ -122,13 +179,10 @@ class Agent(Generic[Deps, Output]):
 
 def clean_settings(settings: object) -> dict[str, Any]:
     """A copy of model settings, which are a JSON object; raises ``InvalidMessage`` with the path."""
-    if not isinstance(settings, Mapping):
-        raise InvalidMessage(f"settings: an object is needed here, not {type(settings).__name__}", path="settings")
-    clean: dict[str, Any] = clean_json(settings, "settings")
-    return clean
+    return clean_object(settings, "settings")
 
 
-def _at_least(name: str, value: int, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise InvalidDefinition(f"{name}={value!r} must be a whole number of at least {least}")
+def _at_least(name: str, value: object, least: int) -> int:
+    if type(value) is not int or not least <= value <= WHOLE_MAX:
+        raise InvalidDefinition(f"{name}={value!r} must be a whole number of at least {least} and at most {WHOLE_MAX}")
     return value

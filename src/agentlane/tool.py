@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from agentlane.data.border import clean_json, clean_text
 from agentlane.data.messages import UserPart
-from agentlane.data.operations import ReplayPolicy
+from agentlane.data.operations import WHOLE_MAX, ReplayPolicy
 from agentlane.errors import InvalidDefinition, InvalidMessage
 from agentlane.model import ToolDefinition
 from agentlane.names import check_name
@@ -80,7 +80,13 @@ class Tool(Generic[P, R]):
         timeout_ms: int | None = None,
         max_result_bytes: int | None = None,
     ) -> None:
-        self.name = check_name(name, "tool")
+        self.name = name = check_name(name, "tool")
+        functions: dict[str, object] = {"function": function}
+        if validate is not None:
+            functions["validate"] = validate
+        for what, given in functions.items():
+            if not callable(given):
+                raise InvalidDefinition(f"tool {name!r}: {what}={given!r} must be a function")
         self.function = function
         self.description = description
         self.options = _checked_options(
@@ -106,6 +112,15 @@ class Tool(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, replay={self.options.replay!r})"
+
+    def shown(self) -> ToolDefinition:
+        """The definition for one request: a copy, which an adapter may change."""
+        definition = self.definition
+        return ToolDefinition(
+            name=definition.name,
+            description=definition.description,
+            parameters=msgspec.json.decode(msgspec.json.encode(definition.parameters)),
+        )
 
     def check(self, arguments: dict[str, Any] | None, arguments_text: str | None) -> Any:
         """The arguments as the function takes them; raises ``ArgumentsError`` with a text for the model."""
@@ -319,8 +334,10 @@ def _checked_options(name: str, options: ToolOptions) -> ToolOptions:
         raise InvalidDefinition(f"tool {name!r}: parallel={options.parallel!r} must be True or False")
     for key in ("timeout_ms", "max_result_bytes"):
         value = getattr(options, key)
-        if value is not None and (type(value) is not int or value <= 0):
-            raise InvalidDefinition(f"tool {name!r}: {key}={value!r} must be a positive whole number or None")
+        if value is not None and (type(value) is not int or not 0 < value <= WHOLE_MAX):
+            raise InvalidDefinition(
+                f"tool {name!r}: {key}={value!r} must be a positive whole number of at most {WHOLE_MAX}, or None"
+            )
     return options
 
 

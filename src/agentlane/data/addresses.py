@@ -98,7 +98,7 @@ class ListAddress(Generic[T]):
 
 def app_address(namespace: str, key: str) -> Address:
     """A checked address of an application; raises ``InvalidName``."""
-    check_name(namespace, "namespace")
+    namespace = check_name(namespace, "namespace")
     if not namespace.startswith("app."):
         raise InvalidName(f"namespace {namespace!r}: an application's namespaces begin with 'app.'", value=namespace)
     return Address(namespace, check_name(key, "key"))

@@ -45,6 +45,14 @@ def clean_json(value: Any, path: str = "$") -> Any:
         raise InvalidMessage(f"{place}: {refused.why}", path=place) from refused.__cause__
 
 
+def clean_object(value: object, path: str) -> dict[str, Any]:
+    """A deep copy of a JSON object that obeys the border rule; anything but a mapping is refused with the path too."""
+    if not isinstance(value, Mapping):
+        raise InvalidMessage(f"{path}: an object is needed here, not {type(value).__name__}", path=path)
+    clean: dict[str, Any] = clean_json(value, path)
+    return clean
+
+
 class _Refused(Exception):
     """What is wrong, and the steps of the path to it, innermost first: added on the way out, so they cost nothing."""
 

@@ -16,6 +16,10 @@ ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent"]
 """What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not."""
 
 
+WHOLE_MAX = 2**53 - 1
+"""The greatest number that a definition may give: what every reader of JSON takes exactly."""
+
+
 class RetryPolicy(Struct, frozen=True, gc=False, kw_only=True):
     """How failed model requests are tried again: at most ``attempts``, with capped exponential backoff and jitter."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentlane.data.border import clean_text
+from agentlane.data.reads import id_text
 from agentlane.data.usage import Usage, UsageRow, checked_usage
 from agentlane.data.writes import InsertUsage
 from agentlane.driver.runtime import Runtime
@@ -18,9 +19,12 @@ async def record_adjustment(
     runtime.check_writable()
     checked_usage(usage)
     if operation_id is not None:
-        check_name(operation_id, "operation id")
-    if entry_id is not None and (await runtime.storage.entries([entry_id]))[0] is None:
-        raise UnknownEntry(f"no entry {entry_id!r} in session {runtime.session_id!r}")
+        operation_id = check_name(operation_id, "operation id")
+    if entry_id is not None:
+        text = id_text(entry_id)
+        if text is None or (await runtime.storage.entries([text]))[0] is None:
+            raise UnknownEntry(f"no entry {entry_id!r} in session {runtime.session_id!r}")
+        entry_id = text
     row = UsageRow(
         id=runtime.ids.new(),
         kind="adjustment",

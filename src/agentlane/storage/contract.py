@@ -46,7 +46,9 @@ Reads
         first or oldest first. ``after`` is the id where the page before ended (exclusive). ``kinds`` filters what is
         returned, not where it stops; ``stop_at`` and ``stop_kind`` end the walk *towards the root* after (including)
         that entry or the first entry of that kind. ``limit`` counts rows returned. Without payloads, they are empty.
-        Unknown ``start`` or ``after``: ``UnknownEntry``. A cycle or missing parent is ``CorruptSession``, not a hang.
+        Unknown ``start``, or an ``after`` that is not on its path: ``UnknownEntry``. ``limit`` is None or a whole
+        number of at least 0 (here and in S17; the session refuses others). A cycle or missing parent is
+        ``CorruptSession``, not a hang.
     S17 ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of ``after_seq``.
     S18 No read holds a transaction, or anything else that holds up the writer, across an await.
 
@@ -76,10 +78,20 @@ from msgspec import Struct
 
 from agentlane.data.usage import Stats, UsageRow
 from agentlane.data.writes import Address, Write
+from agentlane.errors import InvalidDefinition
 from agentlane.waiting import Outcome
 
 Durability: TypeAlias = Literal["disk", "process"]
 """What a reported commit survives: the loss of power, or the death of the process."""
+
+
+def check_durability(durability: object) -> Durability:
+    """One of the two words; ``InvalidDefinition`` for another, which must not quietly mean that nothing is synced."""
+    if durability == "disk":
+        return "disk"
+    if durability == "process":
+        return "process"
+    raise InvalidDefinition(f"durability={durability!r}: use 'disk' or 'process'")
 
 
 class Commit(NamedTuple):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlane.clock import Clock, SystemClock
-from agentlane.data.border import clean_json
+from agentlane.data.border import clean_object
 from agentlane.errors import CorruptSession, InvalidName, InvalidWrite, SessionClosed, SessionOwned, UnknownSession
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
@@ -27,6 +27,7 @@ from agentlane.storage.contract import (
     Probe,
     SessionInfo,
     SessionStorage,
+    check_durability,
 )
 from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import FORMAT, Header, header_line
@@ -50,9 +51,12 @@ class JsonlStore:
         ids: IdSource | None = None,
         files: FileSystem | None = None,
     ) -> None:
-        """Name the folder; nothing is read or written yet. ``files`` is for tests."""
+        """Name the folder; nothing is read or written yet. ``files`` is for tests.
+
+        ``InvalidDefinition`` for another durability than the two.
+        """
         self._folder = Path(folder).resolve()
-        self._durable = durability == "disk"
+        self._durable = check_durability(durability) == "disk"
         self._clock = clock or SystemClock()
         self._ids = ids or Uuid7Source(self._clock)
         self._files = files or FileSystem()
@@ -91,13 +95,13 @@ class JsonlStore:
         """Make an empty session; a crash leaves it there whole or not at all.
 
         ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one, ``InvalidMessage`` for metadata that is
-        not JSON.
+        not a JSON object.
         """
         self._check_usable()
-        clean = clean_json(metadata or {}, "metadata")
+        clean = clean_object({} if metadata is None else metadata, "metadata")
         if session_id is None:
             session_id = self._only or self._ids.new()
-        self._check_id(session_id)
+        session_id = self._check_id(session_id)
         path = self._path(session_id)
         if _exists(path):
             raise _already(session_id)
@@ -217,12 +221,13 @@ class JsonlStore:
             value=str(self._folder),
         )
 
-    def _check_id(self, session_id: str) -> None:
-        check_session_id(session_id)
+    def _check_id(self, session_id: str) -> str:
+        session_id = check_session_id(session_id)
         if self._only is not None and session_id != self._only:
             raise InvalidName(
                 f"session id {session_id!r}: this store is the one file {self._path(self._only)}", value=session_id
             )
+        return session_id
 
     def _path(self, session_id: str) -> Path:
         return self._folder / f"{session_id}{SUFFIX}"
@@ -231,7 +236,10 @@ class JsonlStore:
         check_session_id(session_id)
         path = self._path(session_id)
         if (self._only is not None and session_id != self._only) or not _exists(path):
-            raise UnknownSession(f"no session {session_id!r} is in {self._folder}", id=session_id)
+            raise UnknownSession(
+                f"no session {session_id!r} is in {self._folder}; `await store.create({session_id!r})` makes one",
+                id=session_id,
+            )
         return path
 
     def _session_ids(self) -> Iterator[str]:

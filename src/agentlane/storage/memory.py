@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from agentlane.clock import Clock, SystemClock
-from agentlane.data.border import clean_json
+from agentlane.data.border import clean_object
 from agentlane.data.writes import DeleteList, DeleteValue, InsertUsage, Write
 from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionOwned, UnknownSession
 from agentlane.ids import IdSource, Uuid7Source
@@ -45,18 +45,20 @@ class MemoryStore:
         """Make an empty session.
 
         ``InvalidWrite`` if the id exists, ``InvalidName`` if it may not be one, ``InvalidMessage`` for metadata that is
-        not JSON.
+        not a JSON object.
         """
         self._check_usable()
+        clean = clean_object({} if metadata is None else metadata, "metadata")
         session_id = self._ids.new() if session_id is None else check_session_id(session_id)
         if session_id in self._media:
             raise InvalidWrite(f"session {session_id!r} exists already; open it, or take another id", id=session_id)
-        medium = _Medium(session_id, self._clock.now_ms(), msgspec.json.encode(clean_json(metadata or {}, "metadata")))
+        medium = _Medium(session_id, self._clock.now_ms(), msgspec.json.encode(clean))
         self._media[session_id] = medium
         return medium.info()
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
-        """Open a session. ``UnknownSession``; ``SessionOwned`` if it is open for writing already."""
+        """Open a session. ``UnknownSession``, ``InvalidName`` for what is no id; ``SessionOwned`` if it is open for
+        writing already."""
         self._check_usable()
         medium = self._medium(session_id)
         if not read_only:
@@ -97,9 +99,13 @@ class MemoryStore:
             raise SessionClosed("the store is closed, and what a MemoryStore held is gone")
 
     def _medium(self, session_id: str) -> _Medium:
+        session_id = check_session_id(session_id)
         medium = self._media.get(session_id)
         if medium is None:
-            raise UnknownSession(f"no session {session_id!r} is in this store", id=session_id)
+            raise UnknownSession(
+                f"no session {session_id!r} is in this store; `await store.create({session_id!r})` makes one",
+                id=session_id,
+            )
         return medium
 
 

@@ -113,6 +113,10 @@ CREATE: Final = (
 INSERT_SESSION: Final = """
     INSERT INTO session (id, created_at, metadata, epoch, seq) VALUES (?, ?, ?, 0, 0)
 """
+INSERT_FIRST_SESSION: Final = """
+    INSERT INTO session (id, created_at, metadata, epoch, seq)
+    SELECT ?, ?, ?, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM session)
+"""
 SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, id"
 SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agentlane.clock import Clock, SystemClock
-from agentlane.data.border import clean_json
+from agentlane.data.border import clean_object
 from agentlane.errors import (
     InvalidDefinition,
     InvalidWrite,
@@ -22,7 +22,7 @@ from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
-from agentlane.storage.contract import Capabilities, Durability, OpenOperation, Probe, SessionInfo
+from agentlane.storage.contract import Capabilities, Durability, OpenOperation, Probe, SessionInfo, check_durability
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_session import SqliteSession
@@ -54,8 +54,7 @@ class SqliteStore:
 
         ``insist``: use the file where SQLite's log is not known to be safe (a network mount) or not possible.
         """
-        if durability not in ("disk", "process"):
-            raise InvalidDefinition(f"durability {durability!r}: use 'disk' or 'process'")
+        check_durability(durability)
         if os.name != "posix":
             raise InvalidDefinition("SqliteStore needs POSIX file locks, which this platform does not have")
         self.path = os.path.realpath(path)
@@ -72,15 +71,22 @@ class SqliteStore:
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
         """Make an empty session, and the file if there is none; durable on return.
 
-        ``InvalidName``, ``InvalidMessage`` for metadata that is not JSON, ``InvalidWrite`` for an id that exists,
-        ``StoreOwned``, ``StoreBusy``. A call that is cancelled may have made the session.
+        ``InvalidName``, ``InvalidMessage`` for metadata that is not a JSON object, ``InvalidWrite`` for an id that
+        exists, ``StoreOwned``, ``StoreBusy``. A call that is cancelled may have made the session.
         """
+        return await self._create(session_id, metadata, schema.INSERT_SESSION)
+
+    async def create_first(self, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
+        """As ``create``, but only where no session is: else ``InvalidWrite``, whoever made it and however late."""
+        return await self._create(None, metadata, schema.INSERT_FIRST_SESSION)
+
+    async def _create(self, session_id: str | None, metadata: Mapping[str, Any] | None, statement: str) -> SessionInfo:
         self._check_open()
         session_id = self._ids.new() if session_id is None else check_session_id(session_id)
         info = SessionInfo(
             id=session_id,
             created_at=self._clock.now_ms(),
-            metadata=clean_json({} if metadata is None else metadata, "metadata"),
+            metadata=clean_object({} if metadata is None else metadata, "metadata"),
         )
         if not self._exists():
             if not self._options.insist:
@@ -91,9 +97,11 @@ class SqliteStore:
 
         def insert(database: sqlite3.Connection) -> None:
             try:
-                database.execute(schema.INSERT_SESSION, row)
+                made = database.execute(statement, row).rowcount
             except sqlite3.IntegrityError as error:
                 raise InvalidWrite(f"session {info.id} exists already in {self.path}", session_id=info.id) from error
+            if not made:
+                raise InvalidWrite(f"{self.path} holds a session already; open it", path=self.path)
 
         await self._write(None, insert)
         return info
@@ -102,9 +110,10 @@ class SqliteStore:
         """Open a session that exists; nothing is written. ``UnknownSession``, ``SessionOwned``, ``StoreOwned``.
 
         ``CorruptSession`` for a damaged or empty file, ``UnsupportedFormat`` for one that is not ours or is newer,
-        ``OSError`` for one that may not be read.
+        ``OSError`` for one that may not be read, ``InvalidName`` for what is no session id.
         """
         self._check_open()
+        session_id = check_session_id(session_id)
         if not self._exists():
             raise self._unknown(session_id)
         use = await attach(self.path, self._options, write=not read_only, session_id=None if read_only else session_id)
@@ -127,6 +136,7 @@ class SqliteStore:
     async def delete(self, session_id: str) -> None:
         """Remove a session that nobody has open, in one transaction; durable on return."""
         self._check_open()
+        session_id = check_session_id(session_id)
         if not self._exists():
             raise self._unknown(session_id)
 
@@ -203,7 +213,10 @@ class SqliteStore:
             raise SessionClosed(f"the store on {self.path} is closed; make another one")
 
     def _unknown(self, session_id: str) -> UnknownSession:
-        return UnknownSession(f"session {session_id!r} is not in {self.path}; create makes one", session_id=session_id)
+        return UnknownSession(
+            f"no session {session_id!r} is in {self.path}; `await store.create({session_id!r})` makes one",
+            session_id=session_id,
+        )
 
     # Last, for inside the class it hides the built-in.
 
