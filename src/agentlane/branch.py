@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias, get_args
 
 from agentlane.data import codec
 from agentlane.data.border import clean_json, clean_text
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
+from agentlane.data.reads import id_text, kinds_of, page_limit
 from agentlane.data.requests import checked_part, checked_user
 from agentlane.driver import verbs
 from agentlane.driver.frames import clean_answer
 from agentlane.driver.lane_core import LaneCore
-from agentlane.errors import InvalidMessage
+from agentlane.errors import InvalidMessage, UnknownEntry
+from agentlane.ids import CALLS_MAX
 
 EntryKind: TypeAlias = Literal["user", "assistant", "tool_result", "custom"]
 
@@ -40,20 +42,27 @@ class Branch:
         newest_first: bool = True,
         limit: int | None = None,
         after: str | None = None,
-        types: Collection[EntryKind] | None = None,
+        types: Iterable[EntryKind] | None = None,
         stop_at: str | None = None,
     ) -> list[Entry]:
         """Entries of the path, a page at a time: ``after`` is the id of the last one of the page before.
 
         ``types`` filters what is returned. ``stop_at`` ends the walk towards the root at (and with) that entry.
-        Raises ``UnknownEntry`` for an ``after`` that is not in the session.
+        Raises ``UnknownEntry`` for an ``after`` that is not on the path (or for what can be no entry's id),
+        ``InvalidMessage`` for a ``limit`` that is neither None nor a whole number of at least 0, and for ``types``
+        that are not a list of kinds.
         """
         self._core.runtime.check()
+        limit = page_limit(limit)
+        kinds = kinds_of(types, get_args(EntryKind), "types")
+        after, stop_at = self._entry_id(after), self._entry_id(stop_at)
         tip = self._core.tip
         if tip is None:
+            if after is not None:
+                raise self._unknown(after)
             return []
         rows = await self._core.runtime.storage.path(
-            tip, newest_first=newest_first, limit=limit, after=after, kinds=types, stop_at=stop_at
+            tip, newest_first=newest_first, limit=limit, after=after, kinds=kinds, stop_at=stop_at
         )
         return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
 
@@ -77,6 +86,17 @@ class Branch:
         """
         return await verbs.append(self._core, verbs.custom(type, data))
 
+    def _entry_id(self, entry_id: str | None) -> str | None:
+        if entry_id is None:
+            return None
+        text = id_text(entry_id)
+        if text is None:
+            raise self._unknown(entry_id)
+        return text
+
+    def _unknown(self, entry_id: object) -> UnknownEntry:
+        return UnknownEntry(f"no entry {entry_id!r} is on branch {self.name!r}", entry_id=repr(entry_id))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
@@ -86,7 +106,10 @@ def _checked(message: object) -> UserMessage | AssistantMessage | ToolResultMess
         return checked_user(message, "message")
     try:
         if isinstance(message, AssistantMessage):
-            return clean_answer(message)
+            answer = clean_answer(message)
+            if len(answer.calls) > CALLS_MAX:  # each call's result has an id of the answer's block
+                raise InvalidMessage(f"message: {len(answer.calls)} calls; at most {CALLS_MAX} are taken")
+            return answer
         if isinstance(message, ToolResultMessage):
             return _checked_result(message)
     except (AttributeError, TypeError) as error:

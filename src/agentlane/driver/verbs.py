@@ -12,6 +12,7 @@ from agentlane.data.border import clean_json
 from agentlane.data.entries import Custom, Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ModelIdentity, ToolResultMessage, UserMessage
 from agentlane.data.operations import Checkpoint, LaneConfig, LaneState, OperationMeta
+from agentlane.data.reads import id_text
 from agentlane.data.requests import Request, RequestInfo, prompt_messages, request_digest
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
@@ -174,6 +175,9 @@ async def drive(
 ) -> Settled | Waiting:
     """Advance the open operation until it settles or must wait. See ``AgentLane.drive``."""
     runtime = lane.runtime
+    runtime.check_writable()
+    if operation_id is not None:
+        operation_id = _operation_id(lane, operation_id)
     while True:
         runtime.check_writable()
         current = lane.operation
@@ -200,6 +204,14 @@ async def drive(
             return await running.observe(wait_for_retry)
 
 
+def _operation_id(lane: LaneCore, operation_id: object) -> str:
+    """An id to look for; what no operation can have for its id is unknown on every backend. # I14"""
+    text = id_text(operation_id)
+    if text is None:
+        raise UnknownOperation(f"no operation {operation_id!r} is known to lane {lane.name!r}")
+    return text
+
+
 async def _settled_or_raise(lane: LaneCore, operation_id: str) -> OperationResult | None:
     """The record of an operation that is not open here; None if it was accepted while its record was looked for."""
     record = await stored_result(lane, operation_id)
@@ -220,6 +232,7 @@ async def _settled_or_raise(lane: LaneCore, operation_id: str) -> OperationResul
 
 async def result(lane: LaneCore, operation_id: str) -> OperationResult | None:
     """The terminal record; None while the operation is open. ``UnknownOperation`` if there is neither."""
+    operation_id = _operation_id(lane, operation_id)
     current = lane.operation
     if current is not None and current.id == operation_id:
         return None
@@ -235,6 +248,7 @@ async def request_abort(lane: LaneCore, operation_id: str) -> AbortReceipt:
     """Commit the cancellation of one operation. See ``AgentLane.request_abort``."""
     runtime = lane.runtime
     runtime.check_writable()
+    operation_id = _operation_id(lane, operation_id)
     while lane.operation is None or lane.operation.id != operation_id:
         record = await _settled_or_raise(lane, operation_id)
         if record is not None:

@@ -147,6 +147,8 @@ def path(
     start_place = _place(database, key, start)
     after_place = None if after is None else _place(database, key, after)
     stop_place = None if stop_at is None else _find_place(database, key, stop_at)
+    if after_place is not None and not _on_path(_ranges(database, key, start_place, None, None), after_place):
+        raise UnknownEntry(f"entry {after!r} is not on the path that starts at {start!r}", entry_id=after)
     ranges = _ranges(database, key, start_place, stop_place, stop_kind)
     if not newest_first:
         ranges = reversed(list(ranges))
@@ -241,6 +243,10 @@ def _ranges(
         # A segment is younger than what it grows from, so a walk that always goes to an older one ends.
         if place is not None and place >> schema.POSITION_BITS >= segment:
             raise CorruptSession(f"segment {segment} grows from {_name(place)}, which is not older: a cycle")
+
+
+def _on_path(ranges: Iterator[tuple[int, int]], place: int) -> bool:
+    return any(low <= place <= high for low, high in ranges)
 
 
 def _go_on(ranges: Iterator[tuple[int, int]], after: int, newest_first: bool) -> Iterator[tuple[int, int]]:

@@ -106,6 +106,16 @@ async def s16_unknown_starts_and_cursors_are_refused(bench: Bench) -> None:
 
 
 @check("S16")
+async def s16_a_cursor_beside_the_path_is_refused(bench: Bench) -> None:
+    """An entry of another branch, a child of the start, and another root are no places to go on from."""
+    storage, _, ids = await _tree(bench)
+    for start, after in (("n3", "m3"), ("t3", "t4"), ("t9", "r1"), ("t4", "m1"), ("r2", "t1")):
+        for newest_first, limit in itertools.product((True, False), (None, 0, 1)):
+            with raises(UnknownEntry, "S16", f"path({start}, after={after}), {newest_first=}, {limit=}"):
+                await storage.path(ids[start], after=ids[after], newest_first=newest_first, limit=limit)
+
+
+@check("S16")
 async def s16_a_path_grows_while_it_is_paged(bench: Bench) -> None:
     """A cursor is an entry, not a count: what is appended beyond the start or beside the path changes no page."""
     storage, model, ids = await _tree(bench)
