@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Hashable, Mapping
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any
 
 from agentlane.clock import Clock, SystemClock
+from agentlane.data.border import clean_object
 from agentlane.driver.runtime import Runtime
-from agentlane.errors import ReadOnlySession, UnknownSession
+from agentlane.errors import InvalidDefinition, InvalidWrite, ReadOnlySession, UnknownSession
 from agentlane.ids import IdSource, Uuid7Source
+from agentlane.names import check_session_id
 from agentlane.session import Session
-from agentlane.storage.contract import Durability, Probe, Store
-from agentlane.storage.open import Target, open_store, session_of
+from agentlane.storage.contract import Durability, Probe, Store, check_durability
+from agentlane.storage.open import Target, checked_target, open_store, session_of
+from agentlane.storage.sqlite import SqliteStore
+from agentlane.turnstile import Turnstile
+
+_choosing = Turnstile()
+"""Who looks for a store's only session and makes it if there is none: two at a time would make two."""
 
 
 class SessionOpener:
@@ -54,14 +63,16 @@ def open_session(
 
     ``target``: a path (``.db``, ``.sqlite``, ``.sqlite3``: SQLite; ``.jsonl``: one session's file; else a folder of
     JSONL sessions), ``":memory:"``, or a store. Without ``session_id``: the store's only session, made if there is none
-    and ``create`` is true. Opening an existing session writes nothing and starts nothing.
+    and ``create`` is true; a ``session_id`` is only looked for: ``await store.create(session_id)`` makes one. Opening
+    an existing session writes nothing and starts nothing. Of two that open a new place at once, one makes its session.
 
     ``durability``: ``disk`` (a commit survives power loss) or ``process`` (it survives ``kill -9``); of a store that is
     handed in, the store's own counts. ``metadata`` is JSON data for a session that is made. ``clock``, ``ids``,
     ``seed`` (of retry jitter) and ``probe`` are for tests.
 
     Raises ``UnknownSession`` for an id that is not there, for none with ``create=False``, or, listing them, for several
-    when none is named; ``SessionOwned``, ``StoreOwned``, ``CorruptSession``, ``UnsupportedFormat``.
+    when none is named; ``SessionOwned``, ``StoreOwned``, ``CorruptSession``, ``UnsupportedFormat``. An id, a
+    path, metadata or an option that cannot be one: ``InvalidName``, ``InvalidMessage`` or ``InvalidDefinition``.
     """
     return SessionOpener(_Open(target, session_id, create, read_only, durability, metadata, clock, ids, seed, probe))
 
@@ -88,25 +99,48 @@ class _Open:
         self._read_only = read_only
         self._durability = durability
         self._metadata = metadata
-        self._clock = clock or SystemClock()
-        self._ids = ids or Uuid7Source(self._clock)
-        self._rng = random.Random(seed)
+        self._clock = SystemClock() if clock is None else clock
+        self._ids = ids
+        self._seed = seed
         self._probe = probe
 
     async def run(self) -> Session:
-        store, owned = open_store(self._target, durability=self._durability, clock=self._clock, ids=self._ids)
+        self._check()
+        ids = Uuid7Source(self._clock) if self._ids is None else self._ids
+        store, owned = open_store(self._target, durability=self._durability, clock=self._clock, ids=ids)
         try:
-            return await self._open_in(store, owned)
+            choosing = _choosing.holding(_place_of(self._target, store)) if self._session_id is None else nullcontext()
+            async with choosing:
+                return await self._open_in(store, owned, ids)
         except BaseException:
             if owned:
                 await store.close()
             raise
 
-    async def _open_in(self, store: Store, owned: bool) -> Session:
+    def _check(self) -> None:
+        """Refuse what cannot work, before anything is made."""
+        if self._session_id is not None:
+            self._session_id = check_session_id(self._session_id)
+        if self._metadata is not None:
+            self._metadata = clean_object(self._metadata, "metadata")
+        check_durability(self._durability)
+        self._target = checked_target(self._target)
+        for name, given, methods in (
+            ("clock", self._clock, ("now_ms", "sleep_until")),
+            ("ids", self._ids, ("new",)),
+            ("probe", self._probe, ("reached",)),
+        ):
+            if given is not None and not all(callable(getattr(given, method, None)) for method in methods):
+                raise InvalidDefinition(f"{name}={given!r}: something with {' and '.join(methods)}() is needed here")
+        if self._seed is not None and not isinstance(self._seed, int):
+            raise InvalidDefinition(f"seed={self._seed!r}: a whole number or None is needed here")
+
+    async def _open_in(self, store: Store, owned: bool, ids: IdSource) -> Session:
         session_id = await self._choose(store)
         storage = await store.open(session_id, read_only=self._read_only, probe=self._probe)
         try:
-            runtime = Runtime(storage, clock=self._clock, ids=self._ids, probe=self._probe, rng=self._rng)
+            rng = random.Random(self._seed)
+            runtime = Runtime(storage, clock=self._clock, ids=ids, probe=self._probe, rng=rng)
             session = Session(runtime, store, owns_store=owned)
             await session.load()
         except BaseException:
@@ -120,15 +154,36 @@ class _Open:
         if wanted is not None:
             return wanted
         only = session_of(self._target)
-        known = [info.id for info in await store.list()]
-        if only is not None:
-            known = [id for id in known if id == only]
-        if len(known) == 1:
-            return known[0]
-        if known:
-            raise UnknownSession(f"the store holds several sessions; name one of {', '.join(known)}", known=known)
+        found = await _only_one(store, only)
+        if found is not None:
+            return found
         if not self._create:
             raise UnknownSession("the store holds no session, and create=False")
         if self._read_only:
             raise ReadOnlySession("the store holds no session, and one cannot be made with read_only=True")
-        return (await store.create(only, metadata=self._metadata)).id
+        try:
+            if isinstance(store, SqliteStore):
+                return (await store.create_first(metadata=self._metadata)).id
+            return (await store.create(only, metadata=self._metadata)).id
+        except InvalidWrite:  # another process has made it since we looked
+            found = await _only_one(store, only)
+            if found is None:
+                raise
+            return found
+
+
+async def _only_one(store: Store, only: str | None) -> str | None:
+    """The id of the store's only session (of that name), None if it has none."""
+    known = [info.id for info in await store.list()]
+    if only is not None:
+        known = [id for id in known if id == only]
+    if len(known) > 1:
+        raise UnknownSession(f"the store holds several sessions; name one of {', '.join(known)}", known=known)
+    return known[0] if known else None
+
+
+def _place_of(target: Target, store: Store) -> Hashable:
+    """The same for all targets that name the same place."""
+    if isinstance(store, SqliteStore):
+        return store.path
+    return os.path.realpath(target) if isinstance(target, str | os.PathLike) and target != ":memory:" else id(store)

@@ -16,7 +16,7 @@ PACKAGE = "agentlane"
 
 # Which floor a module or package directly under agentlane/ stands on. A new one is given its floor here.
 FLOORS = {
-    "ground": {"clock", "errors", "ids", "names", "waiting"},
+    "ground": {"clock", "errors", "ids", "names", "turnstile", "waiting"},
     "data": {"data"},
     "storage": {"storage"},
     "machine": {"machine"},

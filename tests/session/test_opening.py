@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentlane import Prompt, open_session
+from agentlane import Prompt, Session, open_session
 from agentlane.errors import (
     AgentLaneError,
     CorruptSession,
+    InvalidDefinition,
     InvalidMessage,
     InvalidName,
     LaneBusy,
@@ -21,6 +25,7 @@ from agentlane.errors import (
     UnknownSession,
     UnsupportedFormat,
 )
+from agentlane.storage import JsonlStore, MemoryStore, SqliteStore
 from tests.session.places import Place, agent_of
 
 PATHS = ["a.db", "a.sqlite", "a.sqlite3", "one.jsonl", "folder"]
@@ -268,3 +273,155 @@ async def test_opening_an_existing_session_writes_nothing(place: Place) -> None:
     await lane.abort()
     entry = await lane.append_custom("note")
     assert entry.seq > before[-1]
+
+
+@pytest.mark.parametrize("target", PATHS)
+async def test_of_those_who_open_a_new_place_at_once_one_makes_its_session(target: str, tmp_path: Path) -> None:
+    where = tmp_path / target
+
+    opened = await asyncio.gather(
+        *[open_session(where, durability="process") for _ in range(5)], return_exceptions=True
+    )
+
+    sessions = [each for each in opened if isinstance(each, Session)]
+    assert len(sessions) == 1
+    assert [type(each) for each in opened if each is not sessions[0]] == [SessionOwned] * 4
+    await sessions[0].close()
+    async with open_session(where, durability="process") as session:
+        assert session.id == sessions[0].id
+
+
+@pytest.mark.parametrize("target", PATHS)
+def test_threads_that_open_a_new_place_at_once_make_one_session(target: str, tmp_path: Path) -> None:
+    where = tmp_path / target
+    start, end = threading.Barrier(8), threading.Barrier(8)
+
+    async def open_it() -> str:
+        start.wait(30)
+        try:
+            async with open_session(where, durability="process") as session:
+                end.wait(30)
+                return session.id
+        except (SessionOwned, StoreOwned) as error:
+            end.wait(30)
+            return type(error).__name__
+
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(lambda _: asyncio.run(open_it()), range(8)))
+
+    names = {"SessionOwned", "StoreOwned"}
+    assert len([each for each in told if each not in names]) == 1, told
+
+    async def listed() -> str:
+        async with open_session(where, durability="process", create=False) as session:
+            return session.id
+
+    assert asyncio.run(listed()) in told
+
+
+async def test_one_who_waits_to_open_may_be_cancelled_and_holds_up_nobody(tmp_path: Path) -> None:
+    first, second, third = [
+        asyncio.ensure_future(open_session(tmp_path / "a.db", durability="process").__aenter__()) for _ in range(3)
+    ]
+    await asyncio.sleep(0)
+    second.cancel()
+    session = await first
+
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    with pytest.raises(SessionOwned):
+        await third
+    await session.close()
+
+
+async def test_a_session_is_made_as_the_only_one_in_the_transaction_that_looks(tmp_path: Path) -> None:
+    """What another process can do between our look and our write."""
+    store = SqliteStore(tmp_path / "a.db", durability="process")
+    look = store.list
+    looks = 0
+
+    async def blind() -> list[Any]:
+        nonlocal looks
+        looks += 1
+        return [] if looks == 1 else await look()
+
+    await store.create("theirs")
+    store.list = blind  # type: ignore[method-assign]
+    async with open_session(store) as session:
+        assert session.id == "theirs"
+    assert [info.id for info in await look()] == ["theirs"]
+    await store.close()
+
+
+@pytest.mark.parametrize("durability", ["dsik", "", None, True, 1, ["disk"]])
+@pytest.mark.parametrize("target", [*PATHS, ":memory:"])
+async def test_a_durability_that_is_none_is_refused_wherever_it_is_said(
+    target: str, durability: Any, tmp_path: Path
+) -> None:
+    where = target if target == ":memory:" else tmp_path / target
+
+    with pytest.raises(InvalidDefinition, match="durability"):
+        await open_session(where, durability=durability)
+    with pytest.raises(InvalidDefinition, match="durability"):
+        await open_session(MemoryStore(), durability=durability)
+    for store in (JsonlStore, JsonlStore.for_file, SqliteStore):
+        with pytest.raises(InvalidDefinition, match="durability"):
+            store(tmp_path / "x.jsonl", durability=durability)  # type: ignore[operator]
+    assert files(tmp_path) == []
+
+
+class BytesPath:
+    def __fspath__(self) -> bytes:
+        return b"x.db"
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("", InvalidName),
+        ("\ud800.db", InvalidName),
+        ("\ud800", InvalidName),
+        ("a\0.db", InvalidName),
+        (Path("a\0b.jsonl"), InvalidName),
+        (b"x.db", InvalidMessage),
+        (BytesPath(), InvalidMessage),
+        (5, InvalidMessage),
+        (None, InvalidMessage),
+    ],
+)
+async def test_a_target_that_is_no_place_is_refused(
+    target: Any, kind: type[AgentLaneError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(kind, match="target"):
+        await open_session(target)
+
+    assert files(tmp_path) == []
+
+
+async def test_a_file_where_a_folder_is_meant_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "README").write_text("hello")
+
+    with pytest.raises(CorruptSession, match="README.*this is a file"):
+        await open_session(tmp_path / "README")
+
+    assert files(tmp_path) == ["README"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"clock": 5}, {"clock": 0}, {"ids": 5}, {"probe": 5}, {"seed": []}, {"seed": "x"}], ids=repr
+)
+async def test_an_option_that_cannot_work_is_refused_before_anything_is_made(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidDefinition, match=next(iter(options))):
+        await open_session(tmp_path / "a.db", **options)
+
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("session_id", ["a/b", "", "\ud800", 5, [], ("s",)])
+async def test_an_id_that_can_be_none_is_refused_alike(place: Place, session_id: Any) -> None:
+    with pytest.raises(InvalidName, match="session id"):
+        await open_session(place.store, session_id=session_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from agentlane.clock import Clock
-from agentlane.errors import InvalidMessage
+from agentlane.errors import CorruptSession, InvalidMessage, InvalidName
 from agentlane.ids import IdSource
 from agentlane.storage.contract import Durability, Store
 from agentlane.storage.jsonl import JsonlStore
@@ -27,8 +27,6 @@ def open_store(target: Target, *, durability: Durability, clock: Clock, ids: IdS
     that ends in ``.jsonl`` a single session's file; any other path a folder of JSONL sessions.
     """
     if not isinstance(target, str | os.PathLike):
-        if not hasattr(target, "open_operations"):
-            raise InvalidMessage(f"target: a path, ':memory:' or a store is needed here, not {type(target).__name__}")
         return target, False
     if target == ":memory:":
         return MemoryStore(clock=clock, ids=ids), True
@@ -37,7 +35,37 @@ def open_store(target: Target, *, durability: Durability, clock: Clock, ids: IdS
         return SqliteStore(path, durability=durability, clock=clock, ids=ids), True
     if path.suffix == ".jsonl":
         return JsonlStore.for_file(path, durability=durability, clock=clock, ids=ids), True
+    if path.exists() and not path.is_dir():
+        raise CorruptSession(
+            f"{path}: a path without one of the suffixes {', '.join((*SQLITE_SUFFIXES, '.jsonl'))} is a folder of "
+            "sessions, and this is a file",
+            path=str(path),
+        )
     return JsonlStore(path, durability=durability, clock=clock, ids=ids), True
+
+
+def checked_target(target: Target) -> Target:
+    """``target`` if it may be one, a path as plain ``str``.
+
+    ``InvalidName`` for a path that no file can have, ``InvalidMessage`` for what is neither a path nor a store.
+    """
+    if not isinstance(target, str | os.PathLike):
+        if not hasattr(target, "open_operations"):
+            raise InvalidMessage(f"target: a path, ':memory:' or a store is needed here, not {type(target).__name__}")
+        return target
+    path: object = os.fspath(target)
+    if not isinstance(path, str):
+        raise InvalidMessage(f"target {path!r}: a path of text is needed here, not of {type(path).__name__}")
+    text = str.__str__(path)
+    if not text:
+        raise InvalidName("target: it is empty; name a file or a folder ('.' is the current one)", value=text)
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"target {text!r}: no file can have this name: {error}", value=repr(text)) from error
+    if "\0" in text:
+        raise InvalidName(f"target {text!r}: no file can have this name: it holds a NUL", value=repr(text))
+    return text
 
 
 def session_of(target: Target) -> str | None:
