@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from agentlane.data.operations import Checkpoint, EffectPending, Generating, Lan
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import AppendElement, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
+from agentlane.errors import LaneBusy
 from agentlane.ids import call_id
 from agentlane.storage.contract import EntryRow, SessionStorage
 from agentlane.storage.memory import MemoryStore
@@ -213,14 +216,15 @@ async def test_a_broken_session_is_seen(half_way: HalfWay, name: str) -> None:
 
 
 class Lying(WrappedStorage):
-    """A storage whose reads are changed."""
+    """A storage of which every so many-th scan is changed (a check scans for each reading, and for what is left)."""
 
     def __init__(
-        self, inner: SessionStorage, change: Callable[[list[EntryRow]], list[EntryRow]], *, from_scan: int
+        self, inner: SessionStorage, change: Callable[[list[EntryRow]], list[EntryRow]], *, every: int
     ) -> None:
         self.inner = inner
         self._change = change
-        self._honest = from_scan - 1
+        self._every = every
+        self._scans = 0
         self.told = inner.stats()
 
     def stats(self) -> Stats:
@@ -228,12 +232,12 @@ class Lying(WrappedStorage):
 
     async def scan(self, *, after_seq: int = 0, limit: int | None = None) -> list[EntryRow]:
         rows = await self.inner.scan(after_seq=after_seq, limit=limit)
-        self._honest -= 1
-        return rows if self._honest >= 0 else self._change(rows)
+        self._scans += 1
+        return rows if self._scans % self._every else self._change(rows)
 
 
 @pytest.mark.parametrize(
-    ("number", "change", "from_scan"),
+    ("number", "change", "every"),
     [
         ("I1", lambda rows: [*rows, rows[-1]], 1),
         ("I1", lambda rows: rows[1:], 1),
@@ -243,15 +247,15 @@ class Lying(WrappedStorage):
     ids=["an id twice", "a parent missing", "an entry that stats count", "what is left cannot be put together"],
 )
 async def test_a_broken_storage_is_seen(
-    half_way: HalfWay, number: str, change: Callable[[list[EntryRow]], list[EntryRow]], from_scan: int
+    half_way: HalfWay, number: str, change: Callable[[list[EntryRow]], list[EntryRow]], every: int
 ) -> None:
-    found = await check_invariants(Lying(half_way.storage, change, from_scan=from_scan))
+    found = await check_invariants(Lying(half_way.storage, change, every=every))
 
     assert any(line.startswith(f"{number}: ") for line in found), found
 
 
 async def test_stats_beside_the_ledger_are_seen(half_way: HalfWay) -> None:
-    storage = Lying(half_way.storage, lambda rows: rows, from_scan=1)
+    storage = Lying(half_way.storage, lambda rows: rows, every=1)
     storage.told = Stats(entries=storage.told.entries)
 
     assert [line[:3] for line in await check_invariants(storage)] == ["I9:"]
@@ -438,3 +442,56 @@ def test_a_history_reads_line_by_line() -> None:
         "committed 1 at seq 1",
         f"began     2 call t {call_id(ANSWER, 0)} attempt 1",
     ]
+
+
+class Moving(WrappedStorage):
+    """A storage on which the pass goes on between two reads of a check, as it does on a disk."""
+
+    def __init__(self, inner: SessionStorage, go_on: Callable[[], Any]) -> None:
+        super().__init__(inner)
+        self._go_on = go_on
+
+    async def usage(self, *, after_seq: int = 0, limit: int | None = None) -> Any:
+        await self._go_on()
+        return await super().usage(after_seq=after_seq, limit=limit)
+
+
+async def test_a_session_that_is_driven_on_while_it_is_read_is_refused_not_called_broken(half_way: HalfWay) -> None:
+    written = CountingIds(series=3)
+
+    async def go_on() -> None:
+        tip = written.new()
+        place = SetValue(addresses.branch_tip("side"), codec.encode(tip))
+        await half_way.submit(entry(tip, None, user("more")), place)
+
+    half_way.session._runtime.storage = Moving(half_way.storage, go_on)
+
+    with pytest.raises(LaneBusy, match="was written at each of 10 readings"):
+        await check_invariants(half_way.session)
+
+
+async def test_a_commit_between_the_reads_of_a_check_is_no_violation(half_way: HalfWay) -> None:
+    tip = CountingIds(series=3).new()
+    commits: list[list[Write]] = [
+        [entry(tip, None, user("more")), SetValue(addresses.branch_tip("side"), codec.encode(tip))]
+    ]
+
+    async def go_on() -> None:
+        if commits:
+            await half_way.submit(*commits.pop())
+
+    half_way.session._runtime.storage = Moving(half_way.storage, go_on)
+
+    assert await check_invariants(half_way.session) == []
+
+
+async def test_a_live_session_on_disk_is_never_called_broken(tmp_path: Path) -> None:
+    async with open_session(tmp_path / "a.db", durability="process") as session:
+        lane = await session.lane("main", Agent(model=ScriptedModel([str(number) for number in range(20)])))
+        for _ in range(20):
+            driving = asyncio.create_task(lane.run("go"))
+            while not driving.done():
+                with contextlib.suppress(LaneBusy):
+                    assert await check_invariants(session) == []
+            await driving
+        assert await check_invariants(session) == []

@@ -48,7 +48,7 @@ from agentlane.data.operations import (
 )
 from agentlane.data.usage import UsageTotals
 from agentlane.data.writes import Address, InsertEntry, InsertUsage, SetValue, Write
-from agentlane.errors import AgentLaneError
+from agentlane.errors import AgentLaneError, LaneBusy
 from agentlane.ids import call_id, usage_id
 from agentlane.machine.context import ModelContext
 from agentlane.session import Session
@@ -60,16 +60,30 @@ from agentlane.testing.trace import Began, Committed, Opened, Submitted, Trace
 OPERATION_VALUES = ("op.meta", "op.config", "op.state", "op.args", "op.memo", "op.prep", "op.decision")
 PENDING_VALUES = ("pending.entry", "pending.output", "pending.approval")
 KEPT_VALUES = ("branch.tip", "lane.config", "lane.state", "result", "receipt", "session.name", "label")
+READINGS_MAX = 10
+"""How often a session that moves is read before a check is given up."""
 
 
 async def check_invariants(session: Session | SessionStorage) -> list[str]:
-    """Every violation of I1, I3, I4, I5, I8, I9, I10, I11 and I12 by what the session holds; empty when it is sound."""
+    """Every violation of I1, I3, I4, I5, I8, I9, I10, I11 and I12 by what the session holds; empty when it is sound.
+
+    It takes several reads, so it is for a session at rest: a commit between two of them may look like a violation. What
+    looks like one is therefore read again until two readings agree; ``LaneBusy`` is raised for a session that is
+    written so much that they never do: await its drives first, or hold them up.
+    """
     storage = session._runtime.storage if isinstance(session, Session) else session
     snapshot = await _Snapshot.read(storage)
-    found = snapshot.violations()
-    if not found:
-        found += await _without_operations(snapshot)
-    return found
+    for _ in range(READINGS_MAX):
+        found = snapshot.violations() or await _without_operations(snapshot)
+        if not found:
+            return []
+        before, snapshot = snapshot, await _Snapshot.read(storage)
+        if snapshot.holds() == before.holds():
+            return found
+    raise LaneBusy(
+        f"session {storage.info.id!r} was written at each of {READINGS_MAX} readings, and a check is of a session at "
+        "rest; await its drives first"
+    )
 
 
 def check_trace(trace: Trace) -> list[str]:
@@ -147,6 +161,10 @@ class _Snapshot:
         self.metas = {id: codec.META.decode(payload, id) for id, payload in self.values["op.meta"].items()}
         self.states = {id: codec.STATE.decode(payload, id) for id, payload in self.values["op.state"].items()}
         return self
+
+    def holds(self) -> tuple[object, ...]:
+        """All that was read: equal in two snapshots if nothing was written between, for states never come again."""
+        return [entry.id for entry in self.entries], self.ledger, self.values, self.frames
 
     def violations(self) -> list[str]:
         parts = (self._ids, self._open, self._reserved, self._batches, self._ends, self._stats, self._pairs)
