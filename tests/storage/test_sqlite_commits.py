@@ -219,6 +219,22 @@ async def test_a_handle_of_a_deleted_session_never_meets_the_next_one(store: Sql
     assert await two.value(put("who").address) == b'"secret"'
 
 
+async def test_what_could_not_be_read_again_is_refused_by_submit(store: SqliteStore) -> None:
+    """As the other backends do: before the file is asked, and without using up a sequence number."""
+    session = await opened(store)
+    for write in (
+        put("k", b'"\xff"'),
+        put("k", "text"),  # type: ignore[arg-type]
+        put("k", bytearray(b"1")),  # type: ignore[arg-type]
+        InsertUsage(UsageRow(id="u", kind="refund", usage=Usage())),  # type: ignore[arg-type]
+        InsertUsage(UsageRow(id="u", kind="attempt", usage=Usage(input_tokens=2**64))),
+        InsertUsage(UsageRow(id="u", kind="attempt", usage=Usage(input_tokens=1.5))),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidWrite):
+            session.submit([put("good"), write])
+    assert (await session.submit([put("good")])).first_seq == 1
+
+
 async def test_a_cancelled_commit_leaves_no_transaction_open(store: SqliteStore, path: Path) -> None:
     """R38: it still completes on the thread, the next one does not join it, and nothing is locked."""
     patient = SqliteStore(path, durability="process", busy_timeout_ms=60_000)

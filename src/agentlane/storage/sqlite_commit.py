@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from agentlane.data.usage import Stats, UsageRow, UsageTotals
 from agentlane.data.writes import (
     Address,
@@ -20,6 +22,7 @@ from agentlane.data.writes import (
 from agentlane.errors import InvalidWrite, OwnershipLost
 from agentlane.storage import schema
 from agentlane.storage.contract import Commit, Pending
+from agentlane.storage.index import OPERATIONS, check_usage_row, operation_meta
 
 ENDS_MAX = 256
 """How many ends of segments a session keeps in memory; other places are looked up in the file."""
@@ -114,20 +117,23 @@ class CommitRows:
         for seq, write in enumerate(writes, self.first_seq):
             if type(write) is SetValue:
                 address, payload = write
-                values[address] = (seq, payload.decode())
+                if address.namespace == OPERATIONS:
+                    _check_operation(address.key, payload)
+                values[address] = (seq, _text(payload))
                 size_bytes += len(payload)
             elif type(write) is InsertEntry:
                 entry_id, parent_id, entry_kind, payload = write
-                self.entries.append((seq, entry_id, parent_id, entry_kind, payload.decode()))
+                self.entries.append((seq, entry_id, parent_id, entry_kind, _text(payload)))
                 size_bytes += len(payload)
             elif type(write) is DeleteValue:
                 values[write.address] = None
             elif type(write) is InsertUsage:
+                check_usage_row(write.row)
                 self.usage_rows.append(write.row)
                 self.usage.append(_usage_row(key, seq, self.at, write.row))
             elif type(write) is AppendElement:
                 (namespace, list_key), payload = write
-                self.elements.append((key, namespace, list_key, seq, payload.decode()))
+                self.elements.append((key, namespace, list_key, seq, _text(payload)))
                 size_bytes += len(payload)
             elif type(write) is DeleteList:
                 namespace, list_key = write.address
@@ -199,6 +205,24 @@ def seal(database: sqlite3.Connection, key: int, session_id: str, epoch: int, wr
             session_id=session_id,
         )
     written.epoch = epoch
+
+
+def _text(payload: bytes) -> str:
+    if not isinstance(payload, bytes):
+        raise InvalidWrite(f"a payload is {type(payload).__name__}; payloads are bytes")
+    if b"\n" in payload:
+        raise InvalidWrite("a payload holds a newline byte; payloads are JSON texts on one line")
+    return payload.decode()
+
+
+def _check_operation(key: str, payload: bytes) -> None:
+    """One that cannot be read would hide the open operations of every session in the file. # S20"""
+    try:
+        operation_meta(payload)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise InvalidWrite(
+            f"{OPERATIONS}/{key}: the payload must be an object with text `lane` and integer `started_at`: {error}"
+        ) from error
 
 
 class _Places:

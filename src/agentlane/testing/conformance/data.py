@@ -5,7 +5,19 @@ from __future__ import annotations
 from agentlane.data.usage import NOTHING_SENT, Usage, UsageRow
 from agentlane.data.writes import Address, AppendElement, DeleteList, DeleteValue, InsertUsage, SetValue, Write
 from agentlane.storage.contract import EntryRow
-from agentlane.testing.conformance.bench import NAMESPACE, Bench, append, at, check, commit, equal, put, same_as, true
+from agentlane.testing.conformance.bench import (
+    NAMESPACE,
+    Bench,
+    append,
+    at,
+    check,
+    commit,
+    equal,
+    put,
+    refused,
+    same_as,
+    true,
+)
 from agentlane.testing.conformance.model import ReferenceSession
 
 PAYLOADS: tuple[bytes, ...] = (
@@ -81,6 +93,19 @@ async def s11_payloads_come_back_byte_for_byte(bench: Bench) -> None:
     await commit(storage, model, *(append("all", payload) for payload in PAYLOADS))
     await same_as(storage, model, "S11", "with all payloads in one commit")
     await same_as(await bench.reopen(storage), model, "S11", "after reopening")
+
+
+@check("S11", "S2")
+async def s11_payloads_on_several_lines_are_refused(bench: Bench) -> None:
+    """Wherever a payload may stand, and wherever in it the newline does; a lone return is no newline."""
+    storage, model = await bench.session(), ReferenceSession()
+    await commit(storage, model, put("kept"), append("kept"))
+    for payload in (b"1\n", b"\n1", b'{"a":1,\n"b":2}', b'"a\nb"', b"1\r\n"):
+        for write in (bench.entry(None, "user", payload), put("a", payload), append("l", payload)):
+            await refused(storage, [put("kept", b"2"), write], f"payload {payload!r} in {type(write).__name__}")
+    await commit(storage, model, put("returned", b'{"a":1,\r"b":2}'))
+    await same_as(storage, model, "S11", "after payloads with newlines were refused")
+    await same_as(await bench.reopen(storage), model, "S11", "after payloads with newlines were refused, and reopening")
 
 
 @check("S11")

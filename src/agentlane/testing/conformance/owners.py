@@ -12,7 +12,19 @@ import msgspec
 from agentlane.data.writes import Address, DeleteValue, SetValue, Write
 from agentlane.errors import InvalidWrite, ReadOnlySession, SessionClosed, SessionOwned, StoreOwned, UnknownSession
 from agentlane.storage.contract import OpenOperation, SessionInfo, SessionStorage
-from agentlane.testing.conformance.bench import Bench, append, at, check, commit, equal, put, raises, same_as, true
+from agentlane.testing.conformance.bench import (
+    Bench,
+    append,
+    at,
+    check,
+    commit,
+    equal,
+    put,
+    raises,
+    refused,
+    same_as,
+    true,
+)
 from agentlane.testing.conformance.model import ReferenceSession
 
 OWNED = (SessionOwned, StoreOwned)
@@ -174,6 +186,23 @@ async def s20_open_operations_of_all_sessions(bench: Bench) -> None:
     await two.submit([DeleteValue(Address("op.meta", "op-b")), DeleteValue(Address("op.meta", "op-c"))])
     await two.close()
     await listed([d], "after all of a session ended")
+
+
+@check("S20", "S2")
+async def s20_metas_that_cannot_be_listed_are_refused(bench: Bench) -> None:
+    """One of them would hide the open operations of every other session."""
+    one, two = await bench.session("one"), await bench.session("two")
+    await two.submit([_meta("op-b", "main", 20)])
+    for payload in (
+        *(b"1", b"null", b"[]", b"{}", b'{"lane":"main"}', b'{"started_at":1}', b'{"lane":1,"started_at":1}'),
+        *(b'{"lane":"main","started_at":"1"}', b'{"lane":"main","started_at":1.5}', b'{"lane":"main"', b""),
+    ):
+        meta = SetValue(Address("op.meta", "op-a"), payload)
+        await refused(one, [put("a"), meta], f"op.meta {payload!r}")
+        await refused(one, [meta, DeleteValue(meta.address)], f"op.meta {payload!r}, deleted by the same commit")
+    want = [OpenOperation("two", "op-b", "main", 20)]
+    equal(list(await bench.store.open_operations()), want, "S20", "open operations after bad ones were refused")
+    equal(await one.value(at("a")), None, "S2", "a value that was set along with a refused op.meta")
 
 
 @check("S21")
