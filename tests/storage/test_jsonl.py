@@ -408,6 +408,83 @@ async def test_a_whole_record_that_does_not_fit_is_refused(
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("behind", [b"", b"torn\n"], ids=["", "behind a torn record"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b'"c":[9,5,"s",1,{"o":1},0],"w":[["s","app.x","k",1]],"p":[1]}',
+        b'"c":[9,5,"s",1,[["o","main",1,"new"]],0],"w":[["s","app.x","k",1]],"p":[1]}',
+        b'"c":[9,5,"s",1,0,0,"new"],"w":[["s","app.x","k",1]],"p":[1]}',
+        b'"c":[9,5,"s",1,0,0],"z":7,"w":[["s","app.x","k",1]],"p":[1]}',
+        b'"snapshot":{"x":1}}',
+        b'"agentlane":1,"s":"s","t":1,"m":{}}',
+        b'"c":[9,',
+    ],
+    ids=["operations", "an operation", "envelope", "field", "kind", "header", "no JSON"],
+)
+async def test_a_whole_record_of_unknown_shape_is_never_a_tail(tmp_path: Path, rest: bytes, behind: bytes) -> None:
+    path = await fill(tmp_path, 2, "disk")
+    before = path.read_bytes() + behind + seal(rest)
+    path.write_bytes(before)
+    store = make_store(tmp_path)
+
+    for act in (lambda: store.open("s"), lambda: store.open("s", read_only=True), store.open_operations):
+        with pytest.raises((UnsupportedFormat, CorruptSession)) as refused:
+            await act()
+        assert isinstance(refused.value, UnsupportedFormat) or rest == b'"c":[9,'
+    assert path.read_bytes() == before
+    assert [info.id for info in await store.list()] == ["s"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b'"c":[9,5,"s",1,0,0],"w":[["s","app.x","k",1,"new"]],"p":[1]}',
+        b'"c":[9,5,"s",1,0,0],"w":[["z","app.x","k",1]],"p":[1]}',
+        b'"c":[9,5,"s",1,0,0],"w":[["s","app.x","k",1]],"p":[1],"q":[2]}',
+        b'"c":[9,5,"s",1,0,0],"w":[["d","app.x","k"]],"p":[],"q":[2]}',
+        b'"c":[9,5,"s",1,0,0],"w":[["u",39]],"p":[{"id":"u9","kind":"refund","usage":{}}]}',
+    ],
+    ids=["field of a write", "tag", "field behind", "field behind nothing", "kind of usage"],
+)
+async def test_unknown_things_in_a_whole_record_are_a_newer_format(tmp_path: Path, rest: bytes) -> None:
+    path = await fill(tmp_path, 2)
+    before = path.read_bytes() + seal(rest)
+    path.write_bytes(before)
+
+    with pytest.raises(UnsupportedFormat, match="line 4 "):
+        await make_store(tmp_path).open("s")
+    assert path.read_bytes() == before
+
+
+async def test_a_header_with_a_field_of_a_newer_version_is_unsupported(tmp_path: Path) -> None:
+    path = await fill(tmp_path, 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(reseal(lines[0], lambda header: header.update(new=1)) + lines[1])
+    store = make_store(tmp_path)
+
+    for act in (lambda: store.open("s"), store.list):
+        with pytest.raises(UnsupportedFormat):
+            await act()
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+async def test_a_clock_before_1970_loses_no_commit(tmp_path: Path, durability: Durability) -> None:
+    for _ in range(2):
+        store = JsonlStore(tmp_path, durability=durability, clock=ManualClock(start_ms=-5))
+        if not await store.list():
+            await store.create("s")
+        storage = await store.open("s")
+        number = storage.stats().entries
+        await storage.submit(commit(number))
+        await store.close()
+
+    storage = await make_store(tmp_path).open("s")
+    assert await numbers(storage) == [0, 1]
+    assert [row.at for row in await storage.scan()] == [-5, -5]
+    assert not storage.findings
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"\0" * 500, b'{"some":"json"}\n', b"text", b'{"k":"00000000",'])
 async def test_a_file_without_a_header_is_refused_by_everything(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "s.jsonl").write_bytes(content)

@@ -32,7 +32,7 @@ Operations: TypeAlias = list[tuple[str, str, int]]
 """Open operations as a line holds them: id, lane, started at; oldest first."""
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first line: what the file is."""
 
     format: int = msgspec.field(name="agentlane")
@@ -47,11 +47,12 @@ class FormatOnly(Struct, frozen=True):
     format: int = msgspec.field(name="agentlane")
 
 
-class Envelope(Struct, frozen=True, array_like=True, gc=False):
+class Envelope(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """What a line says of its commit."""
 
     first_seq: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
-    at: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+    at: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    """Milliseconds since 1970; a clock may be wrong enough to be before that, and loses no commit by it."""
     session_id: str
     epoch: int
     operations: Operations | int
@@ -60,7 +61,7 @@ class Envelope(Struct, frozen=True, array_like=True, gc=False):
     """With durability ``disk``: the offset up to which the file was known to be synced when this was written."""
 
 
-class EntryFrame(Struct, frozen=True, array_like=True, gc=False, tag="e"):
+class EntryFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag="e"):
     """An entry. ``id`` is a number where only the last four hexadecimal digits differ from those of the entry before;
     ``parent`` is 1 where it is the entry before, both in this line."""
 
@@ -70,13 +71,13 @@ class EntryFrame(Struct, frozen=True, array_like=True, gc=False, tag="e"):
     parent: str | int | None = 1
 
 
-class UsageFrame(Struct, frozen=True, array_like=True, gc=False, tag="u"):
+class UsageFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag="u"):
     """A ledger row; its payload is the row."""
 
     length: Length
 
 
-class SetFrame(Struct, frozen=True, array_like=True, gc=False, tag="s"):
+class SetFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag="s"):
     """A value that is set."""
 
     namespace: str
@@ -84,14 +85,14 @@ class SetFrame(Struct, frozen=True, array_like=True, gc=False, tag="s"):
     length: Length
 
 
-class DeleteFrame(Struct, frozen=True, array_like=True, gc=False, tag="d"):
+class DeleteFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag="d"):
     """A value that is deleted."""
 
     namespace: str
     key: str
 
 
-class AppendFrame(Struct, frozen=True, array_like=True, gc=False, tag="a"):
+class AppendFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag="a"):
     """An element that is appended to a list."""
 
     namespace: str
@@ -99,7 +100,7 @@ class AppendFrame(Struct, frozen=True, array_like=True, gc=False, tag="a"):
     length: Length
 
 
-class DropFrame(Struct, frozen=True, array_like=True, gc=False, tag="x"):
+class DropFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag="x"):
     """A list that is deleted."""
 
     namespace: str
@@ -109,21 +110,22 @@ class DropFrame(Struct, frozen=True, array_like=True, gc=False, tag="x"):
 Frame: TypeAlias = EntryFrame | UsageFrame | SetFrame | DeleteFrame | AppendFrame | DropFrame
 
 
-class Head(Struct, frozen=True, gc=False):
+class Head(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A commit's line up to its payloads."""
 
     envelope: Envelope = msgspec.field(name="c")
     frames: list[Frame] = msgspec.field(name="w")
 
 
-class _EnvelopeOnly(Struct, frozen=True, gc=False):
-    """A commit's line without its writes."""
+class _EnvelopeOnly(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A commit's line, its writes not looked at."""
 
     envelope: Envelope = msgspec.field(name="c")
+    frames: msgspec.Raw = msgspec.field(name="w")
 
 
 _encode = msgspec.json.Encoder().encode
-decode_header = msgspec.json.Decoder(Header).decode
+_decode_header = msgspec.json.Decoder(Header).decode
 decode_format = msgspec.json.Decoder(FormatOnly).decode
 _decode_head = msgspec.json.Decoder(Head).decode
 _decode_envelope = msgspec.json.Decoder(_EnvelopeOnly).decode
@@ -143,6 +145,11 @@ def intact(line: bytes) -> bool:
     )
 
 
+def decode_header(line: bytes) -> Header:
+    """What an intact first line says; errors as ``decode_head``."""
+    return _decode_header(b"{" + line[_PREFIX_BYTES:])
+
+
 def decode_head(line: bytes) -> tuple[Head, int]:
     """What an intact line says before its payloads, and where in it they begin; they are not looked at.
 
@@ -151,7 +158,7 @@ def decode_head(line: bytes) -> tuple[Head, int]:
     end = line.find(_BEFORE_PAYLOADS)  # in a text, the quotes of this would be escaped
     if end < 0:
         raise msgspec.ValidationError("no payloads")
-    return _decode_head(line[: end + 1] + b"}"), end + len(_BEFORE_PAYLOADS)
+    return _decode_head(b"{%b}" % line[_PREFIX_BYTES : end + 1]), end + len(_BEFORE_PAYLOADS)
 
 
 def decode_envelope(line: bytes) -> Envelope:
@@ -159,7 +166,7 @@ def decode_envelope(line: bytes) -> Envelope:
     end = line.find(_BEFORE_PAYLOADS)
     if end < 0:
         raise msgspec.ValidationError("no payloads")
-    return _decode_envelope(line[: end + 1] + b"}").envelope
+    return _decode_envelope(b"{%b}" % line[_PREFIX_BYTES : end + 1]).envelope
 
 
 def header_line(header: Header) -> bytes:

@@ -3,6 +3,7 @@
 A record that is incomplete, fails its checksum or belongs to another session is *bad*. With nothing good after it, it
 is a torn tail: what a crash leaves. With good lines after it, it is corruption, unless each of them was written with
 durability ``disk`` and none names a synced offset beyond it: then none of them was acknowledged, and they are the tail.
+A record whose checksum is good and whose shape is unknown is a newer version's, and never part of a tail.
 """
 
 from __future__ import annotations
@@ -112,16 +113,33 @@ class JsonlFile:
             reason=reason,
         )
 
-    def envelope(self, line: bytes | None) -> tuple[Envelope | None, str]:
-        """What a line says of its commit, or None and why the line is bad."""
+    def unsupported(self, line: int | None, offset: int, found: object) -> UnsupportedFormat:
+        """The error for what is whole, and not known to this version."""
+        where = f"line {line} (byte {offset})" if line is not None else f"byte {offset}"
+        return UnsupportedFormat(
+            f"{self.path}: {where} holds what this version does not know ({found}); "
+            "open it with the version that wrote it, or a newer one",
+            path=str(self.path),
+            line=line,
+            offset=offset,
+        )
+
+    def envelope(self, line: bytes | None, offset: int, number: int | None = None) -> tuple[Envelope | None, str]:
+        """What a line says of its commit, or None and why the line is bad.
+
+        ``UnsupportedFormat`` for one that is whole, not foreign, and no commit that this version knows.
+        """
         if line is None:
             return None, "the record is incomplete"
         if not intact(line):
             return None, "the record's checksum does not match"
         try:
             envelope = decode_envelope(line)
-        except msgspec.ValidationError:
-            return None, "the record is none of a commit"
+        except msgspec.DecodeError as error:
+            other = _header_id(line)
+            if other is not None and other != self.session_id:
+                return None, f"the record belongs to session {other!r}"
+            raise self.unsupported(number, offset, error) from error
         if envelope.session_id != self.session_id:
             return None, f"the record belongs to session {envelope.session_id!r}"
         return envelope, ""
@@ -148,6 +166,8 @@ def read_header(file: JsonlFile) -> tuple[SessionInfo, int]:
     _refuse_newer(file, line)
     try:
         header = decode_header(line)
+    except msgspec.ValidationError as error:
+        raise file.unsupported(1, 0, error) from error
     except msgspec.DecodeError as error:
         raise file.corrupt(1, 0, f"the first line is no header: {error}") from error
     if header.id != file.session_id:
@@ -185,12 +205,12 @@ class LoadedFile:
                     self.good_end = offset + len(line) + 1
                 else:
                     bad_number, bad_offset = number, offset
-                    self.tail_reason = file.envelope(line)[1]
+                    self.tail_reason = file.envelope(line, offset, number)[1]
             elif bad_offset < 0:
                 bad_number, bad_offset = number, offset
-                self.tail_reason = file.envelope(line)[1]
+                self.tail_reason = file.envelope(line, offset, number)[1]
             else:
-                envelope, _ = file.envelope(line)
+                envelope, _ = file.envelope(line, offset, number)
                 if envelope is not None and (envelope.synced is None or envelope.synced > bad_offset):
                     raise file.corrupt(
                         bad_number, bad_offset, f"{self.tail_reason}, and line {number} after it is whole"
@@ -206,15 +226,9 @@ class LoadedFile:
         try:
             head, payloads_at = decode_head(text)
         except msgspec.ValidationError as error:
-            if file.envelope(text)[0] is None:
+            if file.envelope(text, offset, number)[0] is None:
                 return False
-            raise UnsupportedFormat(
-                f"{file.path}: line {number} (byte {offset}) holds what this version does not know ({error}); "
-                "open it with the version that wrote it, or a newer one",
-                path=str(file.path),
-                line=number,
-                offset=offset,
-            ) from error
+            raise file.unsupported(number, offset, error) from error
         except msgspec.DecodeError as error:
             raise file.corrupt(number, offset, f"the record is no JSON though its checksum matches: {error}") from error
         envelope = head.envelope
@@ -288,7 +302,10 @@ class LoadedFile:
             else:
                 index.delete_list(frame.namespace, frame.key)
             seq += 1
-        if at != offset + len(text) - 1 and (at > first or len(text) - 2 > payloads_at):
+        rest = text[at - offset - 1 if at > first else payloads_at :]
+        if rest.startswith(b'],"'):
+            raise self.file.unsupported(number, offset, "a field behind the payloads")
+        if rest != b"]}":
             raise self.file.corrupt(number, offset, "the lengths of the payloads do not add up")
         index.last_seq = seq - 1
 
@@ -296,6 +313,8 @@ class LoadedFile:
         """Take in a ledger row."""
         try:
             row = decode_usage(payload)
+        except msgspec.ValidationError as error:
+            raise self.file.unsupported(number, offset, error) from error
         except msgspec.DecodeError as error:
             raise self.file.corrupt(number, offset, f"a usage row cannot be read: {error}") from error
         if row.id in self.index.rows:
@@ -311,9 +330,9 @@ def read_open_operations(file: JsonlFile) -> Operations:
         # What was not synced may have a bad record among it, and then what follows that is the tail.
         good: tuple[int, Envelope] | None = None
         for at, line in file.lines(envelope.synced, offset):
-            found, _ = file.envelope(line)
-            if found is None and at == 0:
+            if at == 0:
                 continue  # the header
+            found, _ = file.envelope(line, at)
             if found is None:
                 offset, envelope = good if good is not None else _last_good(file, at)
                 break
@@ -323,7 +342,7 @@ def read_open_operations(file: JsonlFile) -> Operations:
     if isinstance(envelope.operations, int):
         offset = envelope.operations
         _, line = next(file.lines(offset), (0, None))
-        named, reason = file.envelope(line)
+        named, reason = file.envelope(line, offset)
         if named is None or isinstance(named.operations, int):
             raise file.corrupt(None, offset, reason or "the open operations are not there")
         return named.operations
@@ -333,7 +352,9 @@ def read_open_operations(file: JsonlFile) -> Operations:
 def _last_good(file: JsonlFile, end: int) -> tuple[int, Envelope | None]:
     """The last good line that begins before ``end``; offset 0 and None if only the header is there."""
     for offset, line in file.lines_backwards(end):
-        envelope, _ = file.envelope(line)
+        if offset == 0:
+            break
+        envelope, _ = file.envelope(line, offset)
         if envelope is not None:
             return offset, envelope
     read_header(file)
@@ -351,6 +372,13 @@ def _refuse_newer(file: JsonlFile, line: bytes) -> None:
             path=str(file.path),
             format=found,
         )
+
+
+def _header_id(line: bytes) -> str | None:
+    try:
+        return decode_header(line).id
+    except msgspec.DecodeError:
+        return None
 
 
 def _begins_well(parts: list[bytes]) -> bool:
