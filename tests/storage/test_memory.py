@@ -165,8 +165,13 @@ async def test_a_publication_that_raises_faults_the_session() -> None:
     def publish(commit: Commit) -> None:
         raise error
 
-    assert storage.submit(commit(0), publish=publish).result().first_seq == 1
+    pending = storage.submit(commit(0), publish=publish)
+
+    with pytest.raises(SessionFaulted) as failed:
+        pending.result()
+    assert failed.value.__cause__ is error
     assert told == [error]
+    assert await storage.value(AT) == b"0"
     with pytest.raises(SessionFaulted):
         storage.submit(commit(1))
 

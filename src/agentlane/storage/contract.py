@@ -27,7 +27,8 @@ Commits
 Faults
     S9  Any failure of the medium faults the storage: all pending commits fail with ``SessionFaulted`` caused by it, in
         order, without ``publish``; then ``on_fault(error)`` is called once. Later submits raise ``SessionFaulted``
-        with the same cause; reads go on serving what was published. Nothing is retried.
+        with the same cause; reads go on serving what was published. Nothing is retried. A ``publish`` that raises is
+        such a failure too: the medium has its commit, reads serve it, and its pending commit fails like those behind.
     S10 After a fault, ``close`` and a new ``open`` read what is there. A commit that failed is then there whole or not
         at all.
 

@@ -215,7 +215,6 @@ class IndexedStorage(ABC, Generic[P]):
                 publish(commit)
             except Exception as error:
                 # The medium has the commit and whoever publishes does not: only a reopen makes them agree again.
-                self._pendings.popleft().succeed(commit)
                 self._end(error)
                 return
             except BaseException:

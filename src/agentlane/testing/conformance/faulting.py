@@ -94,6 +94,39 @@ async def s9_a_failing_medium_faults_the_session(bench: Bench) -> None:
     equal(done.stats.entries, 2 + there, "S14", "entries after a fault, reopening and another commit")
 
 
+@check("S5", "S9", "S10")
+async def s9_a_publication_that_raises_faults_the_session(bench: Bench) -> None:
+    """Its commit is on the medium, and fails for whoever waits: nobody knows what they did not learn of it."""
+    storage = await bench.session()
+    reports: list[BaseException] = []
+    published: list[Commit] = []
+    storage.on_fault = reports.append
+    mistake = ValueError("a mistake in publish")
+
+    def publish(done: Commit) -> None:
+        raise mistake
+
+    pending = [storage.submit([put("a", b"1")], publish=publish)]
+    try:
+        pending.append(storage.submit([put("a", b"2")], publish=published.append))
+    except SessionFaulted:
+        pass  # it was reported inside submit
+    for number, each in enumerate(pending):
+        try:
+            await each
+        except SessionFaulted as error:
+            true(error.__cause__ is mistake, "S9", f"commit {number} failed because of {error.__cause__!r}")
+        else:
+            true(False, "S9", f"commit {number} succeeded although its publication, or one before it, raised")
+    equal(reports, [mistake], "S9", "calls of on_fault")
+    equal(published, [], "S9", "publications behind the one that raised")
+    with raises(SessionFaulted, "S9", "submit after a publication that raised"):
+        storage.submit([put("a", b"3")])
+    after = await bench.reopen(storage)
+    found = (await after.values(NAMESPACE)).get("a")
+    true(found in (b"1", b"2"), "S10", f"the published commit is not there after opening again: {found!r}")
+
+
 @check("S22", "S9", needs=["take_over"])
 async def s22_a_replaced_owner_cannot_write(bench: Bench) -> None:
     assert bench.harness.take_over is not None
