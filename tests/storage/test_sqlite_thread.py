@@ -12,8 +12,9 @@ import aiosqlite
 import pytest
 from aiosqlite.core import _STOP_RUNNING_SENTINEL, Connection
 
-from agentlane.errors import SessionClosed
+from agentlane.errors import SessionClosed, SessionOwned, WrongLoop
 from agentlane.storage.sqlite import SqliteStore
+from agentlane.storage.sqlite_session import SqliteSession
 from agentlane.storage.sqlite_thread import DatabaseThread, Result
 from agentlane.waiting import finish
 from tests.storage.sqlite_samples import connect_in_memory, entry
@@ -126,6 +127,72 @@ def test_a_forgotten_close_does_not_hold_up_exit(tmp_path: Path, ending: str, co
     assert ended.returncode == code, ended.stderr
     if code != 1:
         assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_session_that_was_forgotten_with_its_loop_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, beside: bool
+) -> None:
+    """asyncio.run twice without close; another session of the file, on a loop that lives, goes on."""
+    store = SqliteStore(tmp_path / "x.db", durability="process")
+
+    async def opened(session_id: str) -> SqliteSession:
+        await store.create(session_id)
+        session = await store.open(session_id)
+        await session.submit([entry("a")])
+        return session
+
+    living = asyncio.new_event_loop()
+    other = living.run_until_complete(opened("two")) if beside else None
+    forgotten = asyncio.run(opened("one"))
+
+    async def again() -> None:
+        session = await SqliteStore(tmp_path / "x.db", durability="process").open("one")
+        assert "session 'one' was not closed before its event loop was" in caplog.text
+        assert session.epoch == 2
+        await session.submit([entry("b", "a")])
+        assert [row.id for row in await session.scan()] == ["a", "b"]
+        with pytest.raises(SessionClosed):
+            forgotten.submit([entry("c")])
+        await forgotten.close()
+        with pytest.raises(SessionOwned):
+            await store.open("one")
+        await session.close()
+
+    asyncio.run(again())
+
+    async def goes_on(session: SqliteSession) -> None:
+        await session.submit([entry("b", "a")])
+        assert [row.id for row in await session.scan()] == ["a", "b"]
+        await session.close()
+
+    if other is not None:
+        with pytest.raises(WrongLoop):
+            asyncio.run(other.close())
+        living.run_until_complete(goes_on(other))
+    living.close()
+    assert not (tmp_path / "x.db-wal").exists()
+
+
+def test_a_session_whose_loop_is_closed_can_be_closed_on_another(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "x.db", durability="process")
+
+    async def opened() -> SqliteSession:
+        await store.create("one")
+        session = await store.open("one")
+        session.submit([entry("a")])
+        return session
+
+    forgotten = asyncio.run(opened())
+
+    async def close() -> None:
+        await forgotten.close()
+        await forgotten.close()
+        session = await store.open("one")
+        assert [row.id for row in await session.scan()] == ["a"]
+        await store.close()
+
+    asyncio.run(close())
 
 
 def test_a_loop_that_ends_in_the_middle_is_met_with_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

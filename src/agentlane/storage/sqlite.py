@@ -17,6 +17,7 @@ from agentlane.errors import (
     InvalidWrite,
     SessionClosed,
     UnknownSession,
+    WrongLoop,
 )
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
@@ -157,14 +158,14 @@ class SqliteStore:
         """Close every session that was opened through this store, then the store; twice does nothing."""
         self._closed = True
         sessions, self._sessions = self._sessions, []
-        cancelled: asyncio.CancelledError | None = None
+        failed: asyncio.CancelledError | WrongLoop | None = None
         for session in sessions:
             try:
                 await session.close()  # to the end, and only then says that we were cancelled
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
+            except (asyncio.CancelledError, WrongLoop) as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     async def _query(self, function: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         self._check_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import threading
@@ -29,6 +30,8 @@ from agentlane.waiting import finish
 
 T = TypeVar("T")
 Inode: TypeAlias = tuple[int, int]
+
+_log = logging.getLogger("agentlane")
 
 JOIN_S = 10.0
 """How long ``kill`` and ``close`` wait for a thread that was told to end."""
@@ -276,19 +279,29 @@ async def attach(path: str, options: Options, *, write: bool, session_id: str | 
     """Use the file at ``path``, which exists; with ``session_id`` as the one owner of that session.
 
     ``SessionOwned``, ``StoreOwned``; ``UnsupportedFormat`` and ``CorruptSession`` for what the file is; ``OSError``.
+    An owner in this process whose event loop is closed was forgotten: nobody can use or close it, and it is replaced.
     """
+    asked = False
     while True:
+        closed: Result[None] | None = None
         with _guard:
             status = os.stat(path)
             inode = (status.st_dev, status.st_ino)
             if not options.insist:
                 check_links(path, status)
             file = _files.get(inode)
-            if file is None or file.closing is None:
-                return _attach(file, path, inode, options, write=write, session_id=session_id)
-            closed = Result[None]()
-            file.closing.append(closed)
-        await closed.future
+            owner = None if file is None or not write or asked else file.sources.get(session_id or "")
+            if owner is None or not owner.loop.is_closed():
+                if file is None or file.closing is None:
+                    return _attach(file, path, inode, options, write=write, session_id=session_id)
+                closed = Result[None]()
+                file.closing.append(closed)
+        if closed is not None:
+            await closed.future
+        elif owner is not None:
+            asked = True  # once: one that has let go already is about to be gone
+            _log.warning("session %r was not closed before its event loop was; it is taken from that owner", owner.id)
+            owner.kill()
 
 
 def forget_after_fork() -> None:

@@ -168,15 +168,19 @@ class SqliteSession:
         """Wait for submitted commits, then give the file up; the last session of the file closes it (S23).
 
         All of it is under way before the first wait, and is waited for to the end, however often we are cancelled.
+        ``WrongLoop`` on another event loop than the one it was opened on, unless that one is closed.
         """
         self._check_process()
-        if self._closing is not None:
-            await finish(self._closing)
-            return
+        if not self.loop.is_closed():
+            if not self._closed or self._closing is not None:
+                self._check_loop()
+            if self._closing is not None:
+                await finish(self._closing)
+                return
         if self._closed:
             return
         self._closed = True
-        self._closing = self.loop.create_future()
+        self._closing = asyncio.get_running_loop().create_future()
         try:
             await self._use.release()
         finally:
@@ -266,6 +270,9 @@ class SqliteSession:
         self._check_process()
         if self._closed or self._use.file.killed:
             raise SessionClosed(f"session {self.id} is closed; open it again", session_id=self.id)
+        self._check_loop()
+
+    def _check_loop(self) -> None:
         if asyncio.get_running_loop() is not self.loop:
             raise WrongLoop(
                 f"session {self.id} was opened on another event loop; open it on this one", session_id=self.id

@@ -58,6 +58,9 @@ class Source(Protocol):
     def unheard(self, error: BaseException) -> None:
         """From the thread: a report was lost, because ``loop`` is closed."""
 
+    def kill(self) -> None:
+        """From any loop: let go of the file."""
+
 
 Job: TypeAlias = tuple[Source, CommitRows]
 
