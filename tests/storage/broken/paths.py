@@ -142,6 +142,21 @@ class PathFromNowhere(BrokenPath):
             return []
 
 
+class PathGoesOnFromNowhere(BrokenPath):
+    """S16: behind an entry that is not on the path there is nothing."""
+
+    def page(self, rows: list[EntryRow], after: str | None, kinds: Collection[str] | None, limit: int | None) -> Any:
+        try:
+            return super().page(rows, after, kinds, limit)
+        except UnknownEntry:
+            return []
+
+    async def path(self, start: str, *, after: str | None = None, **options: Any) -> list[EntryRow]:
+        if after is not None and (await self.inner.entries([after]))[0] is None:
+            raise UnknownEntry(after)
+        return await super().path(start, after=after, **options)
+
+
 class PathLosesTheForkOnReopen(BrokenPath):
     """S16: after reopening, a branch that begins in the middle of another begins at that one's end."""
 
