@@ -235,6 +235,30 @@ async def test_what_could_not_be_read_again_is_refused_by_submit(store: SqliteSt
     assert (await session.submit([put("good")])).first_seq == 1
 
 
+async def test_what_cannot_be_in_the_file_is_not_found(store: SqliteStore) -> None:
+    """Half a character, and numbers beyond SQLite's, are asked for as anything else that is not there."""
+    half, session = "\ud800", await opened(store)
+    await session.submit([entry("a"), put("k"), AppendElement(Address("app.test", "l"), b"1"), usage("u")])
+
+    assert await session.entries([half, "a"]) == [None, (await session.scan())[0]]
+    for asked in ({"start": half}, {"start": "a", "after": half}):
+        with pytest.raises(UnknownEntry):
+            await session.path(**asked)
+    assert await session.path("a", kinds=[half]) == []
+    assert len(await session.path("a", kinds=[half, "user"], stop_at=half, stop_kind=half)) == 1
+    assert await session.value(Address("app.test", half)) is await session.value(Address(half, "k")) is None
+    assert await session.values(half) == await session.values("app.test", half) == {}
+    assert await session.lists(half) == await session.lists("app.test", half) == []
+    assert await session.elements(Address("app.test", half)) == await session.elements(Address(half, "l")) == []
+
+    huge, address = 2**70, Address("app.test", "l")
+    assert await session.scan(after_seq=huge) == await session.usage(after_seq=huge) == []
+    assert await session.elements(address, after=huge) == []
+    assert await session.elements(address, after=-huge, reverse=True) == []
+    assert len(await session.scan(after_seq=-huge, limit=huge)) == len(await session.usage(limit=huge)) == 1
+    assert len(await session.elements(address, limit=huge)) == 1
+
+
 async def test_a_cancelled_commit_leaves_no_transaction_open(store: SqliteStore, path: Path) -> None:
     """R38: it still completes on the thread, the next one does not join it, and nothing is locked."""
     patient = SqliteStore(path, durability="process", busy_timeout_ms=60_000)

@@ -249,6 +249,8 @@ class translated:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, UnicodeDecodeError):  # raised for damaged text, that of the schema included
+            raise CorruptSession(f"{self._path}: the file holds bytes that are no text: {error}") from error
         if not isinstance(error, sqlite3.Error):
             return
         path, code = self._path, getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

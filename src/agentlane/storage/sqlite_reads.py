@@ -81,23 +81,23 @@ def open_operations(database: sqlite3.Connection) -> list[OpenOperation]:
 def entries(database: sqlite3.Connection, key: int, ids: Sequence[str]) -> list[EntryRow | None]:
     found: list[EntryRow | None] = []
     for each in ids:
-        rows = database.execute(schema.SELECT_ENTRY, (key, each)).fetchall()
+        rows = _rows(database, schema.SELECT_ENTRY, (key, each))
         found.append(_entry_row(rows[0]) if rows else None)
     return found
 
 
 def scan(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[EntryRow]:
-    rows = database.execute(schema.SCAN_ENTRIES, (key, after_seq, _limit(limit))).fetchall()
+    rows = database.execute(schema.SCAN_ENTRIES, (key, _within(after_seq), _limit(limit))).fetchall()
     return [_entry_row(row) for row in rows]
 
 
 def usage(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[LedgerRow]:
-    rows = database.execute(schema.SCAN_USAGE, (key, after_seq, _limit(limit))).fetchall()
+    rows = database.execute(schema.SCAN_USAGE, (key, _within(after_seq), _limit(limit))).fetchall()
     return [LedgerRow(row[0], row[1], _usage_row(row)) for row in rows]
 
 
 def value(database: sqlite3.Connection, key: int, address: Address) -> bytes | None:
-    rows = database.execute(schema.SELECT_VALUE, (key, *address)).fetchall()
+    rows = _rows(database, schema.SELECT_VALUE, (key, *address))
     payload: bytes | None = rows[0][0] if rows else None
     return payload
 
@@ -105,28 +105,28 @@ def value(database: sqlite3.Connection, key: int, address: Address) -> bytes | N
 def values(database: sqlite3.Connection, key: int, namespace: str, prefix: str) -> dict[str, bytes]:
     end = _end_of(prefix)
     if end is None:
-        return dict(database.execute(schema.SELECT_VALUES, (key, namespace, prefix)).fetchall())
-    return dict(database.execute(schema.SELECT_VALUES_BETWEEN, (key, namespace, prefix, end)).fetchall())
+        return dict(_rows(database, schema.SELECT_VALUES, (key, namespace, prefix)))
+    return dict(_rows(database, schema.SELECT_VALUES_BETWEEN, (key, namespace, prefix, end)))
 
 
 def elements(
     database: sqlite3.Connection, key: int, address: Address, after: int | None, limit: int | None, reverse: bool
 ) -> list[Element]:
     if reverse:
-        bound = _BEYOND if after is None else after
-        rows = database.execute(schema.SELECT_ELEMENTS_REVERSE, (key, *address, bound, _limit(limit))).fetchall()
+        bound = _BEYOND if after is None else _within(after)
+        rows = _rows(database, schema.SELECT_ELEMENTS_REVERSE, (key, *address, bound, _limit(limit)))
     else:
-        bound = 0 if after is None else after
-        rows = database.execute(schema.SELECT_ELEMENTS, (key, *address, bound, _limit(limit))).fetchall()
+        bound = 0 if after is None else _within(after)
+        rows = _rows(database, schema.SELECT_ELEMENTS, (key, *address, bound, _limit(limit)))
     return [Element(*row) for row in rows]
 
 
 def lists(database: sqlite3.Connection, key: int, namespace: str, prefix: str) -> list[str]:
     end = _end_of(prefix)
     if end is None:
-        rows = database.execute(schema.SELECT_LISTS, (key, namespace, prefix)).fetchall()
+        rows = _rows(database, schema.SELECT_LISTS, (key, namespace, prefix))
     else:
-        rows = database.execute(schema.SELECT_LISTS_BETWEEN, (key, namespace, prefix, end)).fetchall()
+        rows = _rows(database, schema.SELECT_LISTS_BETWEEN, (key, namespace, prefix, end))
     return [each for (each,) in rows]
 
 
@@ -178,7 +178,8 @@ class _Walk:
         self._key = key
         self._newest_first = newest_first
         self._kinds = None if kinds is None else frozenset(kinds)
-        self._wanted = None if kinds is None else "|" + "|".join(kinds) + "|"
+        # What is no text is the kind of no entry, and SQLite does not take it.
+        self._wanted = None if kinds is None else f"|{'|'.join(kinds)}|".encode(errors="ignore").decode()
         self._payloads = payloads
         self._before: tuple[Any, ...] | None = None
 
@@ -230,7 +231,7 @@ def _ranges(
             low, ended = stop, True
         if stop_kind is not None:
             query = schema.SELECT_TALK_PLACE if stop_kind in schema.TALK_KINDS else schema.SELECT_LANDMARK_PLACE
-            rows = database.execute(query, (low, place, stop_kind)).fetchall()
+            rows = _rows(database, query, (low, place, stop_kind))
             if rows:
                 low, ended = rows[0][0], True
         yield low, place
@@ -271,7 +272,7 @@ def _place(database: sqlite3.Connection, key: int, entry_id: str) -> int:
 
 
 def _find_place(database: sqlite3.Connection, key: int, entry_id: str) -> int | None:
-    rows = database.execute(schema.SELECT_PLACE, (key, entry_id)).fetchall()
+    rows = _rows(database, schema.SELECT_PLACE, (key, entry_id))
     return rows[0][0] if rows else None
 
 
@@ -318,8 +319,21 @@ def _totals(sums: Sequence[int]) -> UsageTotals:
     )
 
 
+def _rows(database: sqlite3.Connection, statement: str, values: tuple[str | int, ...]) -> list[tuple[Any, ...]]:
+    """The rows that have ``values``. None do if one of them is no text, a lone surrogate say, which is never stored."""
+    try:
+        return database.execute(statement, values).fetchall()
+    except UnicodeEncodeError:
+        return []
+
+
 def _limit(limit: int | None) -> int:
-    return EVERYTHING if limit is None else max(limit, 0)
+    return EVERYTHING if limit is None else max(_within(limit), 0)
+
+
+def _within(number: int) -> int:
+    """The nearest number that SQLite can hold."""
+    return max(-_BEYOND, min(number, _BEYOND))
 
 
 def _end_of(prefix: str) -> str | None:

@@ -420,7 +420,7 @@ def _refusal(error: Exception) -> AgentLaneError | None:
     elif isinstance(error, sqlite3.IntegrityError):
         refusal = InvalidWrite(f"the commit does not fit what is stored; an id is used already: {error}")
     elif isinstance(
-        error, sqlite3.ProgrammingError | sqlite3.InterfaceError | OverflowError | UnicodeError | TypeError
+        error, sqlite3.ProgrammingError | sqlite3.InterfaceError | OverflowError | UnicodeEncodeError | TypeError
     ):
         refusal = InvalidWrite(f"the commit holds a value that SQLite cannot store: {error}")
     else:
