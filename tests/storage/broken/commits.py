@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from agentlane.data.writes import (
@@ -24,6 +25,18 @@ from agentlane.storage.contract import (
 )
 from agentlane.testing.wrapping import WrappedStorage
 from tests.storage.broken.base import Broken, Publish
+
+
+class HidesThatPublishRaised(Broken):
+    """S9: a commit whose publish raised succeeds, and the session goes on."""
+
+    def submit(self, writes: Sequence[Write], *, publish: Publish = None, name: str = "commit") -> Pending:
+        def quiet(done: Commit) -> None:
+            if publish is not None:
+                with suppress(Exception):
+                    publish(done)
+
+        return self.inner.submit(writes, publish=quiet, name=name)
 
 
 class PublishesOutOfOrder(Broken):
