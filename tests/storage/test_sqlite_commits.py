@@ -259,6 +259,16 @@ async def test_what_cannot_be_in_the_file_is_not_found(store: SqliteStore) -> No
     assert len(await session.elements(address, limit=huge)) == 1
 
 
+async def test_a_cursor_beyond_the_stop_is_before_all_that_is_walked_oldest_first(store: SqliteStore) -> None:
+    session = await opened(store)
+    await session.submit([entry("a"), entry("b", "a"), entry("side", "a"), entry("c", "b"), entry("d", "side")])
+
+    for tip, stop in (("c", "b"), ("d", "side")):
+        rows = await session.path(tip, after="a", stop_at=stop, newest_first=False)
+        assert [row.id for row in rows] == [stop, tip]
+        assert await session.path(tip, after="a", stop_at=stop) == []
+
+
 async def test_a_cancelled_commit_leaves_no_transaction_open(store: SqliteStore, path: Path) -> None:
     """R38: it still completes on the thread, the next one does not join it, and nothing is locked."""
     patient = SqliteStore(path, durability="process", busy_timeout_ms=60_000)

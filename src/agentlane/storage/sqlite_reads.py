@@ -251,17 +251,14 @@ def _on_path(ranges: Iterator[tuple[int, int]], place: int) -> bool:
 
 
 def _go_on(ranges: Iterator[tuple[int, int]], after: int, newest_first: bool) -> Iterator[tuple[int, int]]:
-    """What is left of ``ranges`` beyond the place ``after``; nothing if ``after`` is not in them."""
-    passed = False
+    """What is left of ``ranges`` beyond ``after``, a place on their path: places grow along it, away from the root."""
     for low, high in ranges:
-        if passed:
+        if newest_first:
+            high = min(high, after - 1)
+        else:
+            low = max(low, after + 1)
+        if low <= high:
             yield low, high
-        elif low <= after <= high:
-            passed = True
-            if newest_first and low < after:
-                yield low, after - 1
-            elif not newest_first and after < high:
-                yield after + 1, high
 
 
 def _place(database: sqlite3.Connection, key: int, entry_id: str) -> int:
