@@ -150,11 +150,17 @@ class Session(SessionData):
         """End every pass as a controlled crash, finish admitted commits, and give up the store. Twice does nothing.
 
         Open operations stay open. Cancelling it does not skip the clean-up: the cancellation is raised afterwards.
+        From another event loop it works only once the session's own is closed, and then only lets go.
         Raises ``WouldDeadlock`` from inside an effect of this session.
         """
         here = current_lane()
         if here is not None and any(here is core for core in self._cores.values()):
             raise WouldDeadlock(f"an effect of lane {here.name!r} must not close its own session")
+        if self._runtime.loop.is_closed():
+            self._runtime.check_process()
+            if self._runtime.phase != "closed":
+                await self._let_go()
+            return
         self._runtime.check_place()
         if self._runtime.phase == "closed":
             return
@@ -308,6 +314,15 @@ class Session(SessionData):
             raise
         if runtime.phase == "faulted":
             runtime.resume()
+
+    async def _let_go(self) -> None:
+        """Give up the store: whatever ran here ended with its event loop, as it does when a process dies."""
+        self._runtime.phase = "closed"
+        try:
+            await self._runtime.storage.close()
+        finally:
+            if self._owns_store:
+                await self._store.close()
 
     async def _close(self) -> None:
         runtime = self._runtime

@@ -68,13 +68,16 @@ class Runtime:
 
     def check_place(self) -> None:
         """Raise unless this is the process and the event loop of the session."""
+        self.check_process()
+        if _running_loop() is not self.loop:
+            way_out = "that loop is closed, so open it anew" if self.loop.is_closed() else "use it there"
+            raise WrongLoop(f"session {self.session_id!r} belongs to the event loop it was opened on; {way_out}")
+
+    def check_process(self) -> None:
+        """Raise in a forked child of the session's process."""
         if os.getpid() != self._pid:
             raise WrongProcess(
                 f"session {self.session_id!r} was opened in process {self._pid}; open it anew in this one"
-            )
-        if _running_loop() is not self.loop:
-            raise WrongLoop(
-                f"session {self.session_id!r} belongs to the event loop it was opened on; use it there or open it anew"
             )
 
     def check(self) -> None:

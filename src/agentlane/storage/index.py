@@ -320,6 +320,11 @@ def _check_payload(payload: object) -> None:
         raise InvalidWrite(f"a payload is {type(payload).__name__}; payloads are bytes")
     if b"\n" in payload:
         raise InvalidWrite("a payload holds a newline byte; payloads are JSON texts on one line")
+    if not payload.isascii():
+        try:
+            payload.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidWrite(f"a payload is not UTF-8: {error}; payloads are JSON texts") from error
 
 
 def _check_texts(*texts: object) -> None:
