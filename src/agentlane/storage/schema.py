@@ -132,14 +132,14 @@ DELETE_SESSION: Final = (
 )
 SELECT_HIGHEST_SEQ: Final = """
     SELECT max(
-        coalesce((SELECT max(seq) FROM entry WHERE session = ?1), 0),
-        coalesce((SELECT max(seq) FROM usage WHERE session = ?1), 0)
+        coalesce((SELECT max(seq) FROM entry WHERE session = ?), 0),
+        coalesce((SELECT max(seq) FROM usage WHERE session = ?), 0)
     )
 """
 # Counts are summed as their high and low halves: SQLite refuses a sum beyond 64 bits, and one bad row is kept for ever.
 SELECT_STATS: Final = """
     SELECT
-        (SELECT count(*) FROM entry WHERE session = ?1),
+        (SELECT count(*) FROM entry WHERE session = ?),
         count(*),
         coalesce(sum(kind = 'attempt' AND (input_tokens IS NULL OR output_tokens IS NULL)), 0),
         coalesce(sum(input_tokens >> 32), 0), coalesce(sum(input_tokens & 4294967295), 0),
@@ -148,7 +148,7 @@ SELECT_STATS: Final = """
         coalesce(sum(cache_write_tokens >> 32), 0), coalesce(sum(cache_write_tokens & 4294967295), 0),
         coalesce(sum(reasoning_tokens >> 32), 0), coalesce(sum(reasoning_tokens & 4294967295), 0),
         coalesce(sum(cost_nanos >> 32), 0), coalesce(sum(cost_nanos & 4294967295), 0)
-    FROM usage WHERE session = ?1
+    FROM usage WHERE session = ?
 """
 SELECT_OPEN_OPERATIONS: Final = """
     SELECT session.id, value.key, CAST(value.payload AS BLOB)
@@ -161,16 +161,16 @@ SELECT_OPEN_OPERATIONS: Final = """
 INSERT_SEGMENT: Final = "INSERT INTO segment (session, base) VALUES (?, ?)"
 INSERT_ENTRY: Final = """
     INSERT INTO entry (place, session, seq, id, parent_id, at, kind, payload)
-    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
-    WHERE NOT EXISTS (SELECT 1 FROM usage WHERE session = ?2 AND id = ?4)
+    SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) AS new
+    WHERE NOT EXISTS (SELECT 1 FROM usage WHERE session = new.column2 AND id = new.column4)
 """
 INSERT_USAGE: Final = """
     INSERT INTO usage (
         session, seq, at, id, kind, entry_id, operation_id, model, note, input_tokens, output_tokens,
         cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_nanos
     )
-    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
-    WHERE NOT EXISTS (SELECT 1 FROM entry WHERE session = ?1 AND id = ?4)
+    SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS new
+    WHERE NOT EXISTS (SELECT 1 FROM entry WHERE session = new.column1 AND id = new.column4)
 """
 SET_VALUE: Final = """
     INSERT INTO value (session, namespace, key, seq, payload) VALUES (?, ?, ?, ?, ?)
@@ -188,25 +188,26 @@ SELECT_PLACE: Final = "SELECT place FROM entry WHERE session = ? AND id = ?"
 SELECT_LAST_PLACE: Final = "SELECT max(place) FROM entry WHERE place BETWEEN ? AND ?"
 SELECT_BASE: Final = "SELECT base FROM segment WHERE id = ? AND session = ?"
 SELECT_TALK_PLACE: Final = """
-    SELECT place FROM entry WHERE place BETWEEN ?1 AND ?2 AND kind = ?3 ORDER BY place DESC LIMIT 1
+    SELECT place FROM entry WHERE place BETWEEN ? AND ? AND kind = ? ORDER BY place DESC LIMIT 1
 """
 SELECT_LANDMARK_PLACE: Final = f"""
-    SELECT place FROM entry WHERE kind = ?3 AND {_IS_LANDMARK} AND place BETWEEN ?1 AND ?2
+    SELECT place FROM entry WHERE place BETWEEN ? AND ? AND kind = ? AND {_IS_LANDMARK}
     ORDER BY place DESC LIMIT 1
 """
 
 # Reads. A walk sees every row of its range, so that a missing one is noticed; payloads only of those that are wanted:
-# ?3 is 1 for payloads, ?4 the kinds wanted, joined by and put between "|", or null for all. The plus before `session`
-# keeps SQLite from taking an index that begins with it, which would sort the whole session for each page.
+# its arguments are whether payloads are wanted, twice the kinds that are (joined by and put between "|", or null for all),
+# the range, the session and the limit. The plus before `session` keeps SQLite from taking an index that begins with it,
+# which would sort the whole session for each page.
 
 _WALK: Final = """
     SELECT
         id, parent_id, seq, at, kind,
-        CASE WHEN ?3 AND (?4 IS NULL OR instr(?4, '|' || kind || '|')) THEN CAST(payload AS BLOB) ELSE x'' END
-    FROM entry WHERE place BETWEEN ?1 AND ?2 AND +session = ?6
+        CASE WHEN ? AND (? IS NULL OR instr(?, '|' || kind || '|')) THEN CAST(payload AS BLOB) ELSE x'' END
+    FROM entry WHERE place BETWEEN ? AND ? AND +session = ?
 """
-WALK_NEWEST_FIRST: Final = _WALK + "ORDER BY place DESC LIMIT ?5"
-WALK_OLDEST_FIRST: Final = _WALK + "ORDER BY place LIMIT ?5"
+WALK_NEWEST_FIRST: Final = _WALK + "ORDER BY place DESC LIMIT ?"
+WALK_OLDEST_FIRST: Final = _WALK + "ORDER BY place LIMIT ?"
 SELECT_ENTRY: Final = """
     SELECT id, parent_id, seq, at, kind, CAST(payload AS BLOB) FROM entry WHERE session = ? AND id = ?
 """

@@ -53,8 +53,8 @@ def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None
         return None
     key, created_at, metadata, epoch, seq = rows[0]
     info = _info(session_id, created_at, metadata)
-    (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key,)).fetchall()[0]
-    entries, *totals = database.execute(schema.SELECT_STATS, (key,)).fetchall()[0]
+    (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0]
+    entries, *totals = database.execute(schema.SELECT_STATS, (key, key)).fetchall()[0]
     return Loaded(key, info, epoch, max(seq, highest), Stats(entries=entries, usage=_totals(totals)))
 
 
@@ -190,7 +190,7 @@ class _Walk:
             count = min(high - low + 1, ROWS_MAX)
             if limit is not None and self._kinds is None:
                 count = min(count, limit - len(found))
-            bounds = (low, high, self._payloads, self._wanted, count, self._key)
+            bounds = (self._payloads, self._wanted, self._wanted, low, high, self._key, count)
             rows = self._database.execute(statement, bounds).fetchall()
             if len(rows) != count:
                 raise CorruptSession(f"{_name(low)} to {_name(high)}: an entry of the path is missing")
