@@ -196,7 +196,7 @@ SELECT_LANDMARK_PLACE: Final = f"""
 """
 
 # Reads. A walk sees every row of its range, so that a missing one is noticed; payloads only of those that are wanted:
-# its arguments are whether payloads are wanted, twice the kinds that are (joined by and put between "|", or null for all),
+# its arguments are whether payloads are wanted, twice the kinds that are (joined by and put between "|"; null for all),
 # the range, the session and the limit. The plus before `session` keeps SQLite from taking an index that begins with it,
 # which would sort the whole session for each page.
 
