@@ -1,11 +1,13 @@
 """Floors: what the bare ground costs for one run, without agentlane, so that budgets are ratios and not opinions.
 
 One run is the plain run of the cost budget (one prompt, an answer with eight calls, eight results, a final answer), as
-the bytes of its five commits. Every function does the runs in a folder that it is given, and returns seconds per run.
+the bytes of its five commits and eight tasks that do nothing. Every function does the runs in a folder that it is given,
+and returns seconds per run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import sqlite3
@@ -18,6 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 Durability: TypeAlias = Literal["disk", "process"]
 
+CALLS = 8
 MESSAGE = b'{"role":"tool_result","content":"' + b"x" * 200 + b'"}'
 STATE = b'{"at":"tools","calls":[' + b"1" * 400 + b"]}"
 
@@ -123,11 +126,25 @@ def memory_floor(*, runs: int = 100) -> float:
 
 def _seconds_per_run(commit: Callable[[Rows], None], runs: int) -> float:
     """The median, after a few runs that nobody counts."""
+    return asyncio.run(_measure(commit, runs))
+
+
+async def _measure(commit: Callable[[Rows], None], runs: int) -> float:
+    """Each run is its five commits, and between the third and the fourth eight tasks that do nothing."""
     taken = []
     for number in range(runs + 5):
         commits = plain_run(number)
         begin = time.perf_counter()
-        for rows in commits:
+        for rows in commits[:3]:
+            commit(rows)
+        tasks = [asyncio.create_task(_nothing()) for _ in range(CALLS)]
+        for task in tasks:
+            await task
+        for rows in commits[3:]:
             commit(rows)
         taken.append(time.perf_counter() - begin)
     return median(taken[5:])
+
+
+async def _nothing() -> None:
+    """A tool that takes no time."""
