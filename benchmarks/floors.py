@@ -1,8 +1,8 @@
 """Floors: what the bare ground costs for one run, without agentlane, so that budgets are ratios and not opinions.
 
 One run is the plain run of the cost budget (one prompt, an answer with eight calls, eight results, a final answer), as
-the bytes of its five commits and eight tasks that do nothing. Every function does the runs in a folder that it is given,
-and returns seconds per run.
+the bytes of its five commits and eight tasks that do nothing. Every function does the runs in a folder it is given, and
+returns seconds per run.
 """
 
 from __future__ import annotations
