@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import os
 import random
-from typing import NewType, Protocol
+from typing import Protocol
 
 from agentlane.clock import Clock
-
-EntryId = NewType("EntryId", str)
-UsageId = NewType("UsageId", str)
-OperationId = NewType("OperationId", str)
-CallId = NewType("CallId", str)
 
 DERIVED_MAX = 0xFFFF
 

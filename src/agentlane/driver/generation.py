@@ -17,13 +17,13 @@ from agentlane.data.usage import NOTHING_SENT, Usage, checked_usage
 from agentlane.driver.effects import EffectMark, WaitNode
 from agentlane.driver.effects import StopReason as StopEffect
 from agentlane.driver.frames import FrameLog, clean_answer
+from agentlane.driver.notes import SAVE_EVERY_MS
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import error_text, text_of
 from agentlane.errors import InvalidMessage, SessionFaulted, StoreBusy
 from agentlane.ids import CALLS_MAX
 from agentlane.model import Model, ModelError, ModelRequest
 
-FLUSH_EVERY_MS = 100
 FRAMES_BYTES_MAX = 4 * 1024 * 1024
 """How much of one answer's stream is saved before it settles; what is shown beyond it survives an abort, not a kill."""
 
@@ -241,10 +241,10 @@ class GenerationEffect:
             return AssistantMessage(content=(), stop_reason=stop_reason, error=error)
 
     async def _flush(self) -> None:
-        """Save what was shown, at most every ``FLUSH_EVERY_MS``; an answer that settles sooner is never saved twice."""
+        """Save what was shown, at most every ``SAVE_EVERY_MS``; an answer that settles sooner is never saved twice."""
         clock = self._runtime.clock
         while self._saved_bytes < FRAMES_BYTES_MAX:
-            await clock.sleep_until(clock.now_ms() + FLUSH_EVERY_MS)
+            await clock.sleep_until(clock.now_ms() + SAVE_EVERY_MS)
             if not self._frames.unsaved:
                 self._flusher = None  # the next frame starts it again
                 return

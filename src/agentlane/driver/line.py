@@ -53,11 +53,6 @@ class Line:
         self._committing: Turn[Any] | None = None
         self._pumping = False
 
-    @property
-    def idle(self) -> bool:
-        """Whether no step is under way or waiting."""
-        return self._committing is None and not self._queue
-
     def run(self, decide: Callable[[], Decision[T] | Done[T]]) -> Turn[T]:
         """Take a place in the line. ``decide`` runs at its head, at once if nothing is before it."""
         turn: Turn[T] = Turn()

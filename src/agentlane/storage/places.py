@@ -12,11 +12,6 @@ FILE_BYTES_MAX = 1 << (64 - LENGTH_BITS)
 """The largest file (64 GiB)."""
 
 
-def place_of(offset: int, length: int) -> int:
-    """The place of ``length`` bytes at ``offset``."""
-    return offset << LENGTH_BITS | length
-
-
 def range_of(place: int) -> tuple[int, int]:
     """Offset and length of a place."""
     return place >> LENGTH_BITS, place & LENGTH_MASK
