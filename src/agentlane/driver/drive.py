@@ -360,7 +360,8 @@ class Pass:
                 self._start(effect)
             else:
                 self._held.append(effect)
-        self.poke()
+        if self._held:
+            self.poke()
 
     def _still_held(self, effect: Effect, state: OperationState) -> bool:
         if isinstance(effect, RunCall):

@@ -73,13 +73,14 @@ class MessageView(Sequence[Message]):
 class _Batch:
     """The calls of one answer under the ids they are sent with, and the results seen so far."""
 
-    __slots__ = ("answer_id", "calls", "results", "sent_ids")
+    __slots__ = ("answer_id", "calls", "missing", "results", "sent_ids")
 
     def __init__(self, answer_id: str, calls: tuple[ToolCallPart, ...], sent_ids: tuple[str, ...]) -> None:
         self.answer_id = answer_id
         self.calls = calls
         self.sent_ids = sent_ids
         self.results: list[ToolResultMessage | None] = [None] * len(calls)
+        self.missing = len(calls)
 
     def open_index(self, entry_id: str, message: ToolResultMessage) -> int | None:
         """Which call the result answers: the one that reserved its id, else the first open one it names."""
@@ -114,9 +115,9 @@ class ModelContext:
             self._add_answer(entry_id, body)
             return
         self._close_batch()
-        content = tuple(part for part in body.content if not _is_empty(part))
+        content = _shown(body.content)
         if content:
-            self._messages.append(body if len(content) == len(body.content) else UserMessage(content=content))
+            self._messages.append(body if content is body.content else UserMessage(content=content))
 
     def view(self) -> Sequence[Message]:
         """The messages as of now. An unfinished batch is closed in the view only."""
@@ -161,7 +162,8 @@ class ModelContext:
         if batch is None or index is None:
             return
         batch.results[index] = body
-        if all(result is not None for result in batch.results):
+        batch.missing -= 1
+        if not batch.missing:
             self._close_batch()
 
     def _close_batch(self) -> None:
@@ -191,13 +193,20 @@ def not_available(call: ToolCallPart) -> ToolResultMessage:
 def _results(batch: _Batch) -> Iterator[ToolResultMessage]:
     for sent_id, call, result in zip(batch.sent_ids, batch.calls, batch.results, strict=True):
         message = not_available(call) if result is None else result
-        content: tuple[UserPart, ...] = tuple(part for part in message.content if not _is_empty(part))
-        whole = content and len(content) == len(message.content)
-        if whole and message.call_id == sent_id and message.name == call.name:
+        content = _shown(message.content)
+        if content is message.content and content and message.call_id == sent_id and message.name == call.name:
             yield message
         else:
             sent = content or (TextPart(text=NO_OUTPUT),)
             yield replace(message, call_id=sent_id, name=call.name, content=sent)
+
+
+def _shown(content: tuple[UserPart, ...]) -> tuple[UserPart, ...]:
+    """The parts that are not empty; the same tuple if all are."""
+    for part in content:
+        if _is_empty(part):
+            return tuple(part for part in content if not _is_empty(part))
+    return content
 
 
 def _is_empty(part: object) -> bool:

@@ -176,7 +176,8 @@ def _intend_calls(state: Tools, fact: CallsIntended, rules: Rules) -> Step:
     calls = list(state.calls)
     effects: list[Effect] = []
     for index, policy in fact.calls:
-        _require(isinstance(calls[index], Planned), f"call {index} is not planned", state)
+        if not isinstance(calls[index], Planned):
+            raise IllegalStep(f"call {index} is not planned: {state!r}")
         calls[index] = EffectPending(policy=policy)
         effects.append(RunCall(index, attempt=1, replays=0))
     return Step(replace(state, calls=tuple(calls)), effects=tuple(effects), boundary="tool_intents")
@@ -200,22 +201,22 @@ def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
     arrived = {outcome.index: outcome for outcome in fact.outcomes}
     _require(len(arrived) == len(fact.outcomes), "two outcomes for one call", state)  # I5
     for outcome in fact.outcomes:
-        _require(
-            isinstance(calls[outcome.index], Planned | EffectPending), f"call {outcome.index} has one", state
-        )  # I5
+        if not isinstance(calls[outcome.index], (Planned, EffectPending)):
+            raise IllegalStep(f"call {outcome.index} has one: {state!r}")  # I5
         calls[outcome.index] = OutcomeReady(terminate=outcome.terminate)
     changes: list[Change] = []
     first = next((i for i, call in enumerate(calls) if not isinstance(call, Placed)), len(calls))
+    all_placed = True
     for index in range(first, len(calls)):
         call = calls[index]
         if not isinstance(call, OutcomeReady):
+            all_placed = False
             break
         calls[index] = Placed(terminate=call.terminate)
         changes.append(PlaceResult(state.answer, index, arrived.pop(index).message if index in arrived else None))
+    boundary = "outcome_placed" if changes else "outcome_staged"
     changes.extend(StageResult(state.answer, outcome.index, outcome.message) for outcome in arrived.values())
-    placed = sum(isinstance(change, PlaceResult) for change in changes)
-    boundary = "outcome_placed" if placed else "outcome_staged"
-    if not all(isinstance(call, Placed) for call in calls):
+    if not all_placed:
         return Step(replace(state, calls=tuple(calls)), tuple(changes), boundary=boundary)
     after = Checkpoint(
         next="finish" if all(call.terminate for call in calls if isinstance(call, Placed)) else "respond",

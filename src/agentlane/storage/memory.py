@@ -204,11 +204,13 @@ _NONE: dict[str, bool] = {}
 
 
 def _payloads(writes: Sequence[Write]) -> list[bytes]:
-    return [
-        encode_usage(write.row) if isinstance(write, InsertUsage) else write.payload
-        for write in writes
-        if not isinstance(write, DeleteValue | DeleteList)
-    ]
+    payloads: list[bytes] = []
+    for write in writes:
+        if isinstance(write, InsertUsage):
+            payloads.append(encode_usage(write.row))
+        elif not isinstance(write, (DeleteValue, DeleteList)):
+            payloads.append(write.payload)
+    return payloads
 
 
 def _owned(session_id: str) -> SessionOwned:
