@@ -36,6 +36,7 @@ from agentlane.storage.contract import Durability
 from agentlane.testing.faults import FaultPlan
 
 CALLS = 8
+WARM_UP = 40
 
 
 class InstantModel:
@@ -94,10 +95,12 @@ async def seconds(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def run_times(target: str, durability: Durability, runs: int) -> list[float]:
-    """Seconds of each of ``runs`` runs in one session, after a few that nobody counts."""
+    """Seconds of each of ``runs`` runs in one session, after some that nobody counts: code that runs once in a run is
+    specialised by the interpreter only after some tens of them.
+    """
     async with open_session(target, durability=durability) as session:
         lane = await session.lane("main", plain_agent())
-        for _ in range(5):
+        for _ in range(WARM_UP if runs > WARM_UP else 5):
             await one_run(lane)
         return [await seconds(lambda: one_run(lane)) for _ in range(runs)]
 
