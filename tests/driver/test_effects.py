@@ -271,3 +271,34 @@ async def test_another_agent_does_not_configure_a_running_operation() -> None:
         release.set()
         done = await driving
         assert (done.status, done.agent) == ("completed", "first")
+
+
+async def test_a_running_barrier_stays_one_when_its_tool_is_configured_away() -> None:
+    started: list[str] = []
+    end = asyncio.Event()
+
+    @tool(parallel=False)
+    async def alone() -> str:
+        started.append("alone")
+        await end.wait()
+        return "alone is done"
+
+    @tool
+    async def beside() -> str:
+        started.append("beside")
+        return "beside is done"
+
+    agent = Agent(model=ScriptedModel([[call("alone"), call("beside")], "done"]), tools=[alone, beside])
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", agent)
+        running = asyncio.ensure_future(lane.run("go"))
+        await until(ManualClock(), lambda: started)
+
+        await lane.configure(tools=["beside"])
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+        assert started == ["alone"]
+        end.set()
+        await running
+        assert await results(lane) == ["alone is done", "beside is done"]

@@ -27,7 +27,8 @@ def resolve_call(agent: Agent[Any, Any], config: OperationConfig, call: ToolCall
     if tool is None or call.name not in config.tools:
         known = ", ".join(name for name in config.tools if name in agent.tools) or "none"
         problem = f"The tool {call.name!r} is not available here. Available: {known}."
-        return ResolvedCall(CallView(policy=None, problem=problem))
+        # A call of it may be running: a barrier stays one when its tool is configured away.
+        return ResolvedCall(CallView(policy=None, parallel=tool is None or tool.options.parallel, problem=problem))
     parallel = tool.options.parallel
     try:
         checked = tool.check(call.arguments, call.arguments_text)
