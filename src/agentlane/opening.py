@@ -17,6 +17,7 @@ from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.session import Session
 from agentlane.storage.contract import Durability, Probe, Store, check_durability
+from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.open import Target, checked_target, open_store, session_of
 from agentlane.storage.sqlite import SqliteStore
 from agentlane.turnstile import Turnstile
@@ -162,7 +163,7 @@ class _Open:
         if self._read_only:
             raise ReadOnlySession("the store holds no session, and one cannot be made with read_only=True")
         try:
-            if isinstance(store, SqliteStore):
+            if only is None and isinstance(store, SqliteStore | JsonlStore):
                 return (await store.create_first(metadata=self._metadata)).id
             return (await store.create(only, metadata=self._metadata)).id
         except InvalidWrite:  # another process has made it since we looked

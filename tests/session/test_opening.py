@@ -18,6 +18,7 @@ from agentlane.errors import (
     InvalidDefinition,
     InvalidMessage,
     InvalidName,
+    InvalidWrite,
     LaneBusy,
     ReadOnlySession,
     SessionOwned,
@@ -26,6 +27,7 @@ from agentlane.errors import (
     UnsupportedFormat,
 )
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore
+from agentlane.storage.lock import hold_folder, leave_folder
 from tests.session.places import Place, agent_of
 
 PATHS = ["a.db", "a.sqlite", "a.sqlite3", "one.jsonl", "folder"]
@@ -425,3 +427,40 @@ async def test_an_option_that_cannot_work_is_refused_before_anything_is_made(
 async def test_an_id_that_can_be_none_is_refused_alike(place: Place, session_id: Any) -> None:
     with pytest.raises(InvalidName, match="session id"):
         await open_session(place.store, session_id=session_id)
+
+
+async def test_a_folder_gets_one_first_session_whoever_makes_it(tmp_path: Path) -> None:
+    """Another process is about to make the first session; who opens the folder meanwhile waits, and finds that one."""
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    other = hold_folder(folder)
+    assert other is not None
+
+    opening = asyncio.ensure_future(open_session(folder, durability="process").__aenter__())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    made = await JsonlStore(folder, durability="process").create("of-the-other")
+    leave_folder(other)
+
+    session = await opening
+    assert session.id == made.id
+    assert [each for each in files(folder) if each.endswith(".jsonl")] == ["of-the-other.jsonl"]
+    await session.close()
+    with pytest.raises(InvalidWrite, match=r"holds session 'of-the-other' already; open it"):
+        await JsonlStore(folder).create_first()
+
+
+async def test_a_cancelled_wait_for_a_folders_first_session_makes_none_and_holds_nothing(tmp_path: Path) -> None:
+    other = hold_folder(tmp_path)
+    assert other is not None
+    opening = asyncio.ensure_future(open_session(tmp_path, durability="process").__aenter__())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    leave_folder(other)
+
+    assert files(tmp_path) == []
+    async with open_session(tmp_path, durability="process") as session:
+        assert files(tmp_path) == [f"{session.id}.jsonl", f"{session.id}.jsonl.lock"]

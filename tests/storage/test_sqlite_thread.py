@@ -13,9 +13,10 @@ import pytest
 from aiosqlite.core import _STOP_RUNNING_SENTINEL, Connection
 
 from agentlane.errors import SessionClosed, SessionOwned, WrongLoop
+from agentlane.storage.hop import Result
 from agentlane.storage.sqlite import SqliteStore
 from agentlane.storage.sqlite_session import SqliteSession
-from agentlane.storage.sqlite_thread import DatabaseThread, Result
+from agentlane.storage.sqlite_thread import DatabaseThread
 from agentlane.waiting import finish
 from tests.storage.sqlite_samples import connect_in_memory, entry
 

@@ -31,10 +31,11 @@ from agentlane.storage.contract import (
 )
 from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import FORMAT, Header, header_line
+from agentlane.storage.hop import on_new_thread
 from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, read_header, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
-from agentlane.storage.lock import OwnerLock, make_private_folder
+from agentlane.storage.lock import OwnerLock, hold_folder, leave_folder, make_private_folder, wait_for_folder
 
 SUFFIX = ".jsonl"
 
@@ -101,7 +102,29 @@ class JsonlStore:
         clean = clean_object({} if metadata is None else metadata, "metadata")
         if session_id is None:
             session_id = self._only or self._ids.new()
-        session_id = self._check_id(session_id)
+        return self._create(self._check_id(session_id), clean)
+
+    async def create_first(self, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
+        """As ``create``, but only where no session is: else ``InvalidWrite``, whoever made it and however late.
+
+        Waits for others, of this process or another, that make the first session there; cancelled meanwhile, it has
+        made none.
+        """
+        self._check_usable()
+        clean = clean_object({} if metadata is None else metadata, "metadata")
+        session_id = self._only or self._ids.new()
+        self._make_folder()
+        while (turn := hold_folder(self._folder)) is None:
+            await on_new_thread(lambda: wait_for_folder(self._folder))
+            self._check_usable()
+        try:
+            for found in self._session_ids():
+                raise InvalidWrite(f"{self._folder} holds session {found!r} already; open it", id=found)
+            return self._create(session_id, clean)
+        finally:
+            leave_folder(turn)
+
+    def _create(self, session_id: str, clean: dict[str, Any]) -> SessionInfo:
         path = self._path(session_id)
         if _exists(path):
             raise _already(session_id)

@@ -176,6 +176,42 @@ def make_private_folder(folder: Path) -> list[Path]:
     return made
 
 
+def hold_folder(folder: Path) -> int | None:
+    """Lock a folder itself, which leaves no file there; None if somebody has it locked.
+
+    For a moment only, without anything that waits in between: it says who may decide what the folder begins with.
+    """
+    return _lock_folder(folder, wait=False)
+
+
+def leave_folder(descriptor: int) -> None:
+    """Let go of a folder that ``hold_folder`` locked."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+    os.close(descriptor)
+
+
+def wait_for_folder(folder: Path) -> None:
+    """Wait, on a thread, until nobody has ``folder`` locked; somebody else may by the time it returns."""
+    descriptor = _lock_folder(folder, wait=True)
+    if descriptor is not None:
+        leave_folder(descriptor)
+
+
+def _lock_folder(folder: Path, *, wait: bool) -> int | None:
+    if fcntl is None:
+        raise InvalidDefinition(f"{folder}: stores on disk need POSIX file locks; use MemoryStore")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 _held: WeakSet[OwnerLock] = WeakSet()
 
 

@@ -24,10 +24,10 @@ from agentlane.names import check_session_id
 from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import Capabilities, Durability, OpenOperation, Probe, SessionInfo, check_durability
+from agentlane.storage.hop import on_new_thread
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_session import SqliteSession
-from agentlane.storage.sqlite_thread import on_new_thread
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from agentlane.errors import SessionClosed, SessionOwned, StoreOwned
 from agentlane.storage.contract import Durability
+from agentlane.storage.hop import Result, tell
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.sqlite_connect import (
     SYNCHRONOUS,
@@ -24,7 +25,7 @@ from agentlane.storage.sqlite_connect import (
     has_log,
     translated,
 )
-from agentlane.storage.sqlite_thread import DatabaseThread, Result, tell
+from agentlane.storage.sqlite_thread import DatabaseThread
 from agentlane.storage.sqlite_writer import Source, Writer
 from agentlane.waiting import finish
 

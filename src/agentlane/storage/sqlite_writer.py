@@ -19,9 +19,10 @@ from agentlane.errors import (
     StoreBusy,
 )
 from agentlane.storage.contract import Probe
+from agentlane.storage.hop import tell
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.sqlite_commit import CommitRows, Written, seal
-from agentlane.storage.sqlite_thread import DatabaseThread, tell
+from agentlane.storage.sqlite_thread import DatabaseThread
 
 COMMITS_MAX = 1000
 """How many commits share one transaction at most."""
