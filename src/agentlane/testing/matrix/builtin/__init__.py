@@ -1,0 +1,12 @@
+"""The library's own scenarios for the crash matrix, which `python -m agentlane.testing.matrix` plays."""
+
+from agentlane.testing.matrix.builtin.aborts import ABORTS
+from agentlane.testing.matrix.builtin.bounds import BOUNDS
+from agentlane.testing.matrix.builtin.changed import CHANGED
+from agentlane.testing.matrix.builtin.plain import PLAIN
+from agentlane.testing.matrix.builtin.writes import WRITES
+
+SCENARIOS = (*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES)
+"""Every scenario of the library's own."""
+
+__all__ = ["ABORTS", "BOUNDS", "CHANGED", "PLAIN", "SCENARIOS", "WRITES"]

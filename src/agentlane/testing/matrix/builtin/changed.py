@@ -1,0 +1,82 @@
+"""Scenarios in which the process that recovers has another agent: other policies, tools gone, another model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlane.agent import Agent
+from agentlane.data.messages import ModelIdentity
+from agentlane.data.operations import ReplayPolicy
+from agentlane.data.requests import Prompt
+from agentlane.testing.matrix.builtin.hands import Hands, check_effects, hand
+from agentlane.testing.matrix.found import Current
+from agentlane.testing.matrix.history import Life
+from agentlane.testing.matrix.scenario import Scenario
+from agentlane.testing.models import ScriptedModel
+from agentlane.testing.script import call
+from agentlane.tool import Tool
+
+STORED: dict[str, ReplayPolicy] = {"once": "never", "look": "safe", "put": "idempotent"}
+"""The tools of the first process, with their policies."""
+
+CURRENT: tuple[Current, ...] = ("never", "safe", "idempotent", "missing", "inactive", "refused")
+"""What the processes after it have instead of each of them."""
+
+
+def _refuse(arguments: dict[str, Any]) -> Any:
+    raise ValueError("not any more")
+
+
+def _tools(life: Life[Hands], current: Current) -> list[Tool[Any, Any]]:
+    if life.number == 1:
+        return [hand(life, name, policy) for name, policy in STORED.items()]
+    match current:
+        case "missing":
+            return []
+        case "refused":
+            return [hand(life, name, policy, validate=_refuse) for name, policy in STORED.items()]
+        case "inactive":
+            return [hand(life, name, policy) for name, policy in STORED.items()]
+        case _:
+            return [hand(life, name, current) for name in STORED]
+
+
+def _changed(current: Current, *, parallel: bool) -> Scenario[Hands]:
+    """Three calls of a stored policy each, and what the next process has for all of them."""
+
+    def agent(life: Life[Hands]) -> Agent[Any, Any]:
+        calls = [call("look", x=1), call("once", x=2), call("put", x=3), call("once", x=4)]
+        return Agent(
+            model=ScriptedModel([calls, "done"]),
+            tools=_tools(life, current),
+            max_parallel=8 if parallel else 1,
+        )
+
+    async def act(life: Life[Hands]) -> None:
+        lane = await life.lane()
+        if current == "inactive" and life.number > 1 and lane.inspect().operation is not None:
+            await lane.configure(tools=[])
+        await lane.accept(Prompt("go"), operation_id="op-1")
+        await life.drive(lane, "op-1")
+
+    how = "in parallel" if parallel else "one by one"
+    return Scenario(
+        f"calls {how}, whose tools are {current} afterwards", agent=agent, world=Hands, act=act, check=check_effects
+    )
+
+
+def _other_model(life: Life[Hands]) -> Agent[Any, Any]:
+    identity = ModelIdentity(provider="scripted", name="old" if life.number == 1 else "new")
+    return Agent(
+        model=ScriptedModel([[call("look", x=1)], "done"], identity=identity),
+        tools=[hand(life, "look", "safe")],
+    )
+
+
+MODEL_GONE = Scenario("a model that is gone afterwards", agent=_other_model, world=Hands, check=check_effects)
+
+CHANGED = (
+    *(_changed(current, parallel=True) for current in CURRENT),
+    *(_changed(current, parallel=False) for current in CURRENT),
+    MODEL_GONE,
+)

@@ -1,0 +1,294 @@
+"""Everything that holds of a history that has come to its end; each complaint is a line that says what does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentlane.data import addresses, codec
+from agentlane.data.entries import Entry
+from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
+from agentlane.data.operations import OutcomeReady, Placed, Tools
+from agentlane.data.results import OperationResult
+from agentlane.data.writes import SetValue
+from agentlane.driver.tool_results import error_text, seal_value
+from agentlane.driver.views import resolve_call
+from agentlane.ids import call_id
+from agentlane.machine.outcomes import ABORTED, INTERRUPTED, NOT_STARTED
+from agentlane.session import Session
+from agentlane.testing.invariants import check_invariants, check_nothing_written, check_trace, check_trace_against
+from agentlane.testing.matrix.history import History
+from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
+from agentlane.testing.matrix.story import Chapter, Step, chapters, tell
+from agentlane.testing.matrix.witness import Start
+from agentlane.testing.playback import PlayedModel
+from agentlane.testing.trace import Submitted
+
+
+@dataclass
+class Ended:
+    """What a history came to: its stories by lane, and what is wrong with it."""
+
+    stories: dict[str, list[Step]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+async def check_history(history: History[Any], oracle: Oracle) -> Ended:
+    """Open the session once more, only to look: see what came of the history, and everything that is wrong with it."""
+    before, stored = len(history.trace), history.place.content()
+    ended = Ended()
+    life = await history.open()
+    session = life.session
+    try:
+        ended.complaints += await check_invariants(session)
+        ended.complaints += check_trace(history.trace)
+        ended.complaints += await check_trace_against(history.trace, session)
+        ended.complaints += [f"operation {each.operation_id} is left open" for each in session.open_operations()]
+        if not ended.complaints:  # else it cannot be told as a story
+            await _check_session(history, session, oracle, ended)
+    finally:
+        await session.close()
+    ended.complaints += check_nothing_written(history.trace, since=before)
+    if history.place.content() != stored:
+        ended.complaints.append("I15: opening the session changed its file")
+    return ended
+
+
+async def _check_session(history: History[Any], session: Session, oracle: Oracle, ended: Ended) -> None:
+    values = await session._runtime.storage.values(addresses.RESULT)
+    results = {id: codec.RESULT.decode(payload, id) for id, payload in values.items()}
+    history.results = sorted(results.values(), key=lambda each: (each.started_at, each.operation_id))
+    entries: dict[str, Entry] = {}
+    for name in session.lanes():
+        branch = session.branch(name)
+        path = await branch.entries(newest_first=False)
+        entries.update({entry.id: entry for entry in path})
+        if name == "main":
+            history.messages = await branch.messages()
+        story = ended.stories[name] = tell(path, results, name)
+        ended.complaints += await _check_story(history, story, oracle, name)
+    ended.complaints += _check_requests(history, list(entries.values()))
+    ended.complaints += await _check_ledger(session, entries)
+    ended.complaints += _check_starts(history)
+    ended.complaints += _check_ends(history, results)
+    ended.calls = [id for id, entry in entries.items() if isinstance(entry.body, ToolResultMessage)]
+    bodies = [entry.body for entry in sorted(entries.values(), key=lambda each: each.seq)]
+    given = [body for body in bodies if isinstance(body, ToolResultMessage)]
+    history.done = Counter(body.name for body in given if not body.is_error)
+    history.interrupted = [body.name for body in given if INTERRUPTED in body.text]
+
+
+# Conversations.
+
+
+async def _check_story(history: History[Any], story: list[Step], oracle: Oracle, lane: str) -> list[str]:
+    """Every outcome is one that was had, and an uninterrupted run with those outcomes makes the same conversation."""
+    agent = next((life.own_agent for life in history.lives if hasattr(life, "own_agent")), None)
+    if agent is None:
+        return []
+    verdict = await oracle.judge(story, agent, _terminates(history), lane=lane)
+    found = list(verdict.complaints)
+    for number, chapter in enumerate(chapters(story)):
+        for index, turn in enumerate(chapter.turns):
+            found += _check_shown(history, verdict, chapter, number, index)
+            for call, (id, body) in enumerate(turn.results):
+                ran = (number, index, call) in verdict.ran
+                found += _check_result(history, chapter, turn.answer.calls[call], id, body, ran=ran)
+    return found
+
+
+def _check_shown(history: History[Any], verdict: Verdict, chapter: Chapter, number: int, index: int) -> Iterator[str]:
+    """Whatever was asked for this turn, at each attempt, was shown what an uninterrupted run shows."""
+    wanted = verdict.shown.get((number, index))
+    for asked in history.witness.asked:
+        if wanted is None or asked.operation_id != chapter.result.operation_id:
+            continue
+        if _turn_of(asked.messages, chapter) == index and shown(asked.messages) != wanted:
+            yield (
+                f"I13: attempt {asked.attempt} at turn {index + 1} of {asked.operation_id} was shown "
+                f"{list(asked.messages)!r}, and an uninterrupted run shows {wanted!r}"
+            )
+
+
+def _turn_of(messages: Sequence[Any], chapter: Chapter) -> int:
+    """How many answers of the chapter a request was shown: those behind its last input."""
+    last = max((i for i, each in enumerate(messages) if each == chapter.inputs[-1]), default=-1)
+    return sum(isinstance(each, AssistantMessage) for each in messages[last + 1 :])
+
+
+def _check_result(
+    history: History[Any],
+    chapter: Chapter,
+    call: ToolCallPart,
+    id: str,
+    body: ToolResultMessage,
+    *,
+    ran: bool,
+) -> Iterator[str]:
+    """A result is what the call's tool gave, or the library's word where that is due."""
+    starts = history.witness.of_call(id)
+    found = [each for each in history.found_calls if each.call_id == id]
+    cancelled = chapter.result.status == "aborted"
+    what = f"call {id} of {call.name!r}"
+    if INTERRUPTED in body.text:
+        if not body.is_error:
+            yield f"{what} is interrupted, and its result is no error"
+        if not found:
+            yield f"{what} is said to be interrupted, and no process found it under way"
+        elif all(each.again for each in found):
+            yield f"{what} is said to be interrupted, though each process that found it could run it again"
+        return
+    if found and not any(each.again for each in found):
+        yield f"{what} was found under way where it must not run again, and its result does not say so: {body.text!r}"
+    if not starts:
+        if body.text == NOT_STARTED and cancelled:
+            return
+        if ran and not _refused_later(history, chapter, call, body):
+            yield f"{what} has the result {body.text!r}, and its tool was never started"
+        return
+    last = starts[-1]
+    if cancelled and body.is_error and ABORTED in body.text:
+        return
+    if not last.ended:
+        yield f"{what} has the result {body.text!r}, and its tool came to no end"
+    elif last.error is not None:
+        yield from _check_raised(history, what, last, body)
+    else:
+        limit = _limit_bytes(history, last)
+        if seal_value(call, last.value, limit).message != body:
+            yield f"{what} returned {last.value!r}, and its result says {body.text!r}"
+
+
+def _check_raised(history: History[Any], what: str, start: Start, body: ToolResultMessage) -> Iterator[str]:
+    tool = history.lives[start.life - 1].own_agent.tools[start.tool]
+    error = start.error
+    assert error is not None
+    timed_out = tool.options.timeout_ms is not None and "did not end within" in body.text
+    told = str(error) in body.text or error_text(error) in body.text or "cancelled itself" in body.text
+    if not body.is_error or not (timed_out or told):
+        yield f"{what} raised {error!r}, and its result says {body.text!r}"
+
+
+def _limit_bytes(history: History[Any], start: Start) -> int:
+    agent = history.lives[start.life - 1].own_agent
+    return agent.tools[start.tool].options.max_result_bytes or agent.limits.max_result_bytes
+
+
+def _refused_later(history: History[Any], chapter: Chapter, call: ToolCallPart, body: ToolResultMessage) -> bool:
+    """Whether some process could not start this call, and would say what the result says."""
+    for commit in history.trace.commits():
+        for write in commit[0].writes:
+            if isinstance(write, SetValue) and write.address == addresses.op_config(chapter.result.operation_id):
+                config = codec.CONFIG.decode(write.payload, "op.config")
+                for life in history.lives:
+                    if hasattr(life, "own_agent"):
+                        problem = resolve_call(life.own_agent, config, call).view.problem
+                        if problem is not None and problem == body.text:
+                            return True
+    return False
+
+
+def _terminates(history: History[Any]) -> dict[str, bool]:
+    """Which calls wished to end their run, as their states said."""
+    found: dict[str, bool] = {}
+    for commit, _ in history.trace.commits():
+        for write in commit.writes:
+            if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
+                state = codec.STATE.decode(write.payload, "op.state")
+                for index, call in enumerate(state.calls) if isinstance(state, Tools) else ():
+                    if isinstance(call, OutcomeReady | Placed) and isinstance(state, Tools):
+                        found[call_id(state.answer, index)] = call.terminate
+    for start in history.witness.starts:
+        if getattr(start.value, "terminate", False) is True:
+            found[start.call_id] = True
+    return found
+
+
+# Requests, calls, operations.
+
+
+def _check_requests(history: History[Any], entries: Sequence[Entry]) -> Iterator[str]:
+    """An answer is interrupted where a process found its request under way, and nowhere else; none is from nowhere."""
+    interrupted = set[str]()
+    answers = Counter[str]()
+    for entry in entries:
+        body = entry.body
+        if isinstance(body, AssistantMessage):
+            if body.error is not None and body.error.code == "interrupted":
+                interrupted.add(entry.id)
+            elif body.stop_reason not in ("error", "aborted") and body.model is not None:
+                answers[_said(body)] += 1
+    found = {each.answer for each in history.found_requests}
+    yield from (f"answer {id} is said to be interrupted, and no process found it so" for id in interrupted - found)
+    yield from (f"request {id} was found under way, and is not said to be interrupted" for id in found - interrupted)
+    given = Counter(_said(each.answer) for each in history.witness.asked if each.answer is not None)
+    for what, count in answers.items():
+        if given and count > given[what]:
+            yield f"the answer {what} is there {count} times, and the model gave it {given[what]} times"
+    for life in history.lives:
+        models = life.own_agent.models.values() if hasattr(life, "own_agent") else ()
+        for model in models:
+            if isinstance(model, PlayedModel):
+                yield from (f"I10: the model of process {life.number}: {line}" for line in model.violations)
+
+
+def _said(message: AssistantMessage) -> str:
+    return f"{message.text!r} with calls {[(each.id, each.name) for each in message.calls]}"
+
+
+async def _check_ledger(session: Session, entries: Mapping[str, Entry]) -> list[str]:
+    rows = [each.row for each in await session.usage() if each.row.kind == "attempt"]
+    answers = {id for id, entry in entries.items() if isinstance(entry.body, AssistantMessage) and entry.body.model}
+    charged = Counter(row.entry_id for row in rows)
+    found = [f"answer {id} has {charged[id]} rows in the ledger" for id in sorted(answers) if charged[id] != 1]
+    for row in rows:
+        entry = entries.get(row.entry_id or "")
+        if entry is None:
+            continue
+        body = entry.body
+        lost = isinstance(body, AssistantMessage) and body.error is not None and body.error.code == "interrupted"
+        if lost and not row.usage.unknown:
+            found.append(f"answer {entry.id} is interrupted, and its usage is said to be known")
+    return found
+
+
+def _check_starts(history: History[Any]) -> Iterator[str]:
+    """Effects counted outside: never more than the policies and the deaths allow, and alike but for the attempt."""
+    found = Counter(each.call_id for each in history.found_calls)
+    for id in dict.fromkeys(each.call_id for each in history.witness.starts):
+        starts = history.witness.of_call(id)
+        what = f"call {id} of {starts[0].tool!r}"
+        if len(starts) > 1 + found[id]:
+            yield f"{what} was started {len(starts)} times, and was found under way {found[id]} times"
+        if len(starts) > 1 and "never" in {each.policy for each in starts[:-1]}:
+            yield f"I7: {what} must not run again, and was started {len(starts)} times"
+        if len({each.key for each in starts}) > 1:
+            yield f"{what} was started with the keys {sorted({each.key for each in starts})}"
+        attempts = [each.attempt for each in starts]
+        if attempts != sorted(set(attempts)):
+            yield f"{what} was started as attempts {attempts}"
+        for each in starts:
+            if each.recovered != (each.attempt > 1):
+                yield f"{what}: attempt {each.attempt} was told that recovered is {each.recovered}"
+
+
+def _check_ends(history: History[Any], results: Mapping[str, OperationResult]) -> Iterator[str]:
+    """An operation is aborted only where that was asked for, and gives up only beyond its bounds."""
+    aborted = {
+        write.address.key
+        for event in history.trace.events
+        if isinstance(event, Submitted) and event.name == "abort"
+        for write in event.writes
+        if isinstance(write, SetValue)
+    }
+    for id, result in results.items():
+        if result.status == "aborted" and id not in aborted:
+            yield f"operation {id} is aborted, and nobody asked for that"
+        if result.code == "restarts_exhausted":
+            limit = next(life.own_agent.limits.max_restarts for life in history.lives if hasattr(life, "own_agent"))
+            restarts = sum(each.operation_id == id for each in history.found_requests)
+            if restarts <= limit:
+                yield f"operation {id} gave up after {restarts} restarts, and {limit} are allowed"

@@ -1,0 +1,121 @@
+"""What a process finds under way when it opens a session: requests and calls that were left without an end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from agentlane.agent import Agent
+from agentlane.data import addresses, codec
+from agentlane.data.messages import AssistantMessage, ToolCallPart
+from agentlane.data.operations import (
+    EffectPending,
+    Generating,
+    OperationConfig,
+    OperationState,
+    ReplayPolicy,
+    Tools,
+)
+from agentlane.driver.views import resolve_call
+from agentlane.ids import call_id
+from agentlane.machine.planning import may_replay
+from agentlane.machine.table import Rules
+from agentlane.storage.contract import SessionStorage
+
+Current: TypeAlias = Literal["never", "safe", "idempotent", "missing", "inactive", "refused"]
+"""What a process has for a call: its tool with a policy; no such tool; one that is not active; one that refuses the
+arguments."""
+
+
+class FoundCall(NamedTuple):
+    """A call that a process found begun and without an outcome. ``again`` is whether it may run again in there."""
+
+    life: int
+    call_id: str
+    operation_id: str
+    stored: ReplayPolicy
+    current: Current
+    cancelled: bool
+    again: bool
+
+
+class FoundRequest(NamedTuple):
+    """A request that a process found without an answer, by the id of the answer that it was to have."""
+
+    life: int
+    operation_id: str
+    answer: str
+    cancelled: bool
+
+
+class FoundState(NamedTuple):
+    """Where an operation stood when a process opened the session."""
+
+    at: str
+    cancelled: bool
+    calls: tuple[str, ...]
+
+
+class Findings:
+    """What one process found, judged by the agent that it has."""
+
+    def __init__(self, life: int, agent: Agent[Any, Any] | None) -> None:
+        self.life = life
+        self.states: list[FoundState] = []
+        self.requests: list[FoundRequest] = []
+        self.calls: dict[str, FoundCall] = {}
+        self._agent = agent
+        self._batches: dict[str, tuple[Tools, Sequence[ToolCallPart]]] = {}
+
+    async def read(self, storage: SessionStorage) -> None:
+        """Read every open operation."""
+        configs = await storage.values(addresses.OP_CONFIG)
+        for id, payload in (await storage.values(addresses.OP_STATE)).items():
+            state = codec.STATE.decode(payload, "op.state")
+            self.states.append(found_state(state))
+            if isinstance(state, Generating):
+                cancelled = state.cancel_requested_at is not None
+                self.requests.append(FoundRequest(self.life, id, state.response_id, cancelled))
+            elif isinstance(state, Tools):
+                row = (await storage.entries([state.answer]))[0]
+                body = None if row is None else codec.BODY.decode(row.payload, state.answer)
+                if isinstance(body, AssistantMessage):
+                    self._batches[id] = (state, body.calls)
+                    self.configured(id, codec.CONFIG.decode(configs[id], "op.config"))
+
+    def configured(self, operation_id: str, config: OperationConfig) -> None:
+        """Judge an operation's calls by its configuration: when it is opened, and again when it is set anew."""
+        found = self._batches.get(operation_id)
+        if found is None or self._agent is None:
+            return
+        state, calls = found
+        rules = Rules(config.retry, config.limits)
+        for index, call in enumerate(state.calls):
+            if not isinstance(call, EffectPending):
+                continue
+            view = resolve_call(self._agent, config, calls[index]).view
+            cancelled = state.cancel_requested_at is not None
+            id = call_id(state.answer, index)
+            again = not cancelled and may_replay(call, view, rules)
+            current = self._current(config, calls[index].name, problem=view.problem)
+            self.calls[id] = FoundCall(self.life, id, operation_id, call.policy, current, cancelled, again)
+
+    def _current(self, config: OperationConfig, name: str, *, problem: str | None) -> Current:
+        tool = None if self._agent is None else self._agent.tools.get(name)
+        if tool is None:
+            return "missing"
+        if name not in config.tools:
+            return "inactive"
+        return "refused" if problem is not None else tool.options.replay
+
+
+def found_state(state: OperationState) -> FoundState:
+    """The state in words: those that ``inspect()`` uses, a checkpoint with what is next."""
+    at = state.__struct_config__.tag
+    calls = state.calls if isinstance(state, Tools) else ()
+    next = getattr(state, "next", None)
+    return FoundState(
+        at=f"{at}({next})" if next else str(at),
+        cancelled=state.cancel_requested_at is not None,
+        calls=tuple(str(call.__struct_config__.tag) for call in calls),
+    )

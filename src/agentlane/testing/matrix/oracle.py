@@ -1,0 +1,232 @@
+"""Invariant 13: whether an uninterrupted run with the same outcomes and interruptions makes the same conversation.
+
+The story of a history is played again in a session of its own, by a model that gives the answers of the story and by
+tools that give the outcomes of the story, interruptions among them. Nothing is stopped in there, but an operation that
+was aborted, or that failed, ends at the same turn. If the library then builds another conversation, shows a model
+something else, or asks it more often, the history is one that no uninterrupted run could have made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentlane.agent import Agent
+from agentlane.data.entries import Custom
+from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage
+from agentlane.data.operations import WHOLE_MAX
+from agentlane.data.requests import Prompt
+from agentlane.data.results import Settled
+from agentlane.ids import call_index
+from agentlane.lane import AgentLane
+from agentlane.machine.context import NOT_AVAILABLE
+from agentlane.model import ModelError, ModelLimits, ModelRequest, StreamItem
+from agentlane.opening import open_session
+from agentlane.storage.memory import MemoryStore
+from agentlane.testing.clock import CountingIds, ManualClock
+from agentlane.testing.matrix.story import Chapter, Step, encoded, kept, plain
+from agentlane.tool import Tool, ToolResult
+from agentlane.tool_context import ToolContext
+
+
+@dataclass
+class Verdict:
+    """What an uninterrupted run made of a story.
+
+    ``complaints`` is empty if it is the same. ``ran`` are the calls whose tool was run, by the number of the chapter,
+    of the turn in it and of the call in that; ``shown`` what the model was shown, by chapter and turn.
+    """
+
+    complaints: list[str] = field(default_factory=list)
+    ran: set[tuple[int, int, int]] = field(default_factory=set)
+    shown: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
+
+
+class Oracle:
+    """Judges stories, each once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Verdict] = {}
+
+    async def judge(
+        self, story: Sequence[Step], agent: Agent[Any, Any], terminates: Mapping[str, bool], *, lane: str
+    ) -> Verdict:
+        """Play ``story`` again with the declarations of ``agent``; ``terminates`` says which calls wished to end it."""
+        ends = [terminates.get(id, False) for id in _call_ids(story)]
+        key = lane.encode() + bytes(ends) + encoded(story)
+        verdict = self._known.get(key)
+        if verdict is None:
+            verdict = self._known[key] = await _play(story, agent, terminates, lane)
+        return verdict
+
+
+def _call_ids(story: Sequence[Step]) -> list[str]:
+    return [id for each in story if isinstance(each, Chapter) for turn in each.turns for id, _ in turn.results]
+
+
+async def _play(
+    story: Sequence[Step], agent: Agent[Any, Any], terminates: Mapping[str, bool], lane_name: str
+) -> Verdict:
+    verdict = Verdict()
+    player = _Player(verdict, terminates)
+    clock = ManualClock()
+    store = MemoryStore(clock=clock, ids=CountingIds(series=1_000))
+    await store.create("oracle")
+    session = await open_session(store, session_id="oracle", clock=clock, ids=CountingIds(series=1), seed=0)
+    try:
+        lane = await session.lane(lane_name, player.agent(agent))
+        number = -1
+        for each in story:
+            if not isinstance(each, Chapter):
+                await _append(lane, each)
+                continue
+            number += 1
+            await player.play(lane, number, each)
+        got, wanted = kept(await lane.entries(newest_first=False)), _bodies(story)
+    finally:
+        await session.close()
+        await store.close()
+    got = [each for index, each in enumerate(got) if not _given_by_accept(got, index)]
+    for index in range(max(len(got), len(wanted))):
+        one = got[index] if index < len(got) else None
+        other = wanted[index] if index < len(wanted) else None
+        if one != other:
+            verdict.complaints.append(f"I13: entry {index} is {other!r}, and an uninterrupted run makes {one!r}")
+            break
+    return verdict
+
+
+def _given_by_accept(bodies: Sequence[object], index: int) -> bool:
+    """Whether it is a result for a call that an earlier operation left open."""
+    body = bodies[index]
+    return isinstance(body, ToolResultMessage) and body.text == NOT_AVAILABLE
+
+
+def _bodies(story: Sequence[Step]) -> list[object]:
+    found: list[object] = []
+    for each in story:
+        if not isinstance(each, Chapter):
+            found.append(each)
+            continue
+        found += each.inputs
+        for turn in each.turns:
+            found += [plain(turn.answer), *(body for _, body in turn.results)]
+    return found
+
+
+async def _append(lane: AgentLane[Any, Any], body: Any) -> None:
+    if isinstance(body, Custom):
+        await lane.append_custom(body.type, body.data)
+    else:
+        await lane.append_message(body)
+
+
+class _Player:
+    """The world of the second performance: the story is the script, for the model and for every tool."""
+
+    def __init__(self, verdict: Verdict, terminates: Mapping[str, bool]) -> None:
+        self._verdict = verdict
+        self._terminates = terminates
+        self._lane: AgentLane[Any, Any] | None = None
+        self._chapter: Chapter | None = None
+        self._number = 0
+        self._turn = -1
+
+    def agent(self, agent: Agent[Any, Any]) -> Agent[Any, Any]:
+        """The declarations of ``agent`` with the model and the outcomes of the story."""
+        played = copy.copy(agent)
+        played.models = {identity: _PlayedModel(identity, self) for identity in agent.models}
+        played.model = played.models[agent.model.identity]
+        played.tools = {name: _PlayedTool(each, self) for name, each in agent.tools.items()}
+        return played
+
+    async def play(self, lane: AgentLane[Any, Any], number: int, chapter: Chapter) -> None:
+        """One operation, from accept to its end."""
+        self._lane, self._chapter, self._number, self._turn = lane, chapter, number, -1
+        admitted = await lane.accept(Prompt(messages=tuple(chapter.inputs)), operation_id=chapter.result.operation_id)
+        outcome = await lane.drive(admitted.operation_id, wait_for_retry=False)
+        status, wanted = outcome.result.status if isinstance(outcome, Settled) else "waiting", chapter.result.status
+        if status != wanted and not (wanted == "aborted" and status == "completed"):
+            self._verdict.complaints.append(
+                f"I13: operation {chapter.result.operation_id} is {wanted}, and ends {status} without interruption"
+            )
+            if not isinstance(outcome, Settled):
+                await lane.abort()
+
+    async def answer(self, request: ModelRequest) -> AssistantMessage:
+        """The next answer of the chapter; where it has none, the end that the operation had."""
+        lane, chapter = self._lane, self._chapter
+        assert lane is not None and chapter is not None
+        self._turn += 1
+        self._verdict.shown[self._number, self._turn] = [_shown(each) for each in request.messages]
+        if self._turn < len(chapter.turns):
+            return chapter.turns[self._turn].answer
+        if chapter.result.status == "aborted":
+            await lane.request_abort(chapter.result.operation_id)
+            await asyncio.get_running_loop().create_future()
+        if chapter.result.status == "completed":
+            self._verdict.complaints.append(
+                f"I13: operation {chapter.result.operation_id} ends after {len(chapter.turns)} answers, and an "
+                "uninterrupted run would ask once more"
+            )
+        raise ModelError("the story has no more answers", kind=chapter.result.code or "model_error")
+
+    def outcome(self, context: ToolContext[Any]) -> ToolResult:
+        """What the story says that the call gave."""
+        chapter, index = self._chapter, call_index(context.turn_id, context.call_id)
+        assert chapter is not None and index is not None
+        self._verdict.ran.add((self._number, self._turn, index))
+        results = chapter.turns[self._turn].results
+        if index >= len(results):
+            return ToolResult(content="the story has no result here", is_error=True)
+        id, body = results[index]
+        return ToolResult(
+            content=body.content,
+            details=body.details,
+            is_error=body.is_error,
+            terminate=self._terminates.get(id, False),
+        )
+
+
+def shown(messages: Sequence[Message]) -> list[Message]:
+    """What a model was shown, without what names entries of this one session."""
+    return [_shown(each) for each in messages]
+
+
+def _shown(message: Message) -> Message:
+    body = plain(message)
+    assert not isinstance(body, Custom)
+    return body
+
+
+class _PlayedModel:
+    def __init__(self, identity: ModelIdentity, player: _Player) -> None:
+        self._identity = identity
+        self._player = player
+
+    @property
+    def identity(self) -> ModelIdentity:
+        return self._identity
+
+    @property
+    def limits(self) -> ModelLimits:
+        return ModelLimits()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        yield await self._player.answer(request)
+
+
+class _PlayedTool(Tool[Any, Any]):
+    def __init__(self, inner: Tool[Any, Any], player: _Player) -> None:
+        self.__dict__.update(inner.__dict__)
+        self.options = type(inner.options)(
+            replay=inner.options.replay, parallel=inner.options.parallel, max_result_bytes=WHOLE_MAX
+        )
+        self.is_async = True
+        self._player = player
+
+    async def call(self, checked: Any, context: ToolContext[Any]) -> ToolResult:
+        return self._player.outcome(context)

@@ -1,0 +1,248 @@
+"""The crash matrix: every boundary of a scenario, every way to stop there, again inside the recovery, on all stores."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentlane.testing.faults import Point
+from agentlane.testing.matrix.boundaries import library_boundaries, rows_of
+from agentlane.testing.matrix.checks import Ended, check_history
+from agentlane.testing.matrix.compare import Stories, differs_from_one_recovery, differs_from_reference
+from agentlane.testing.matrix.history import History
+from agentlane.testing.matrix.lives import Lived, live
+from agentlane.testing.matrix.oracle import Oracle
+from agentlane.testing.matrix.report import CrashFailure, CrashMatrixError, CrashReport, Row
+from agentlane.testing.matrix.scenario import Scenario
+from agentlane.testing.matrix.stops import WAYS, How, Stop, Stops, parse_stops
+from agentlane.testing.matrix.stores import Place, StoreChoice, StoreMaker, chosen_stores
+
+HANG_S = 60
+"""A history that takes longer hangs. It never decides anything else: nothing in one waits for time to pass."""
+AGAIN_ON_DISK = 20
+"""On a persistent store a recovery is stopped at every so-manieth of its boundaries, unless told otherwise."""
+AGAIN_AFTER_CLOSE = 5
+"""After a clean close the recovery is stopped that many times less often than after a kill: it finds no more."""
+FAILURES_MAX = 25
+"""A run stops looking once that many histories have failed."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How much of the matrix is played.
+
+    - ``every``: only every so-manieth boundary of the run without stops is stopped at, from the ``first`` on, and on
+      the next store one further; 1 is each of them.
+    - ``again``: the same for the boundaries of each recovery; 0 leaves recoveries alone. None is 1 in memory, where
+      histories cost least, and ``AGAIN_ON_DISK`` on a persistent store. Which of them it is changes from one first stop
+      to the next, so that all are stopped at behind some.
+    """
+
+    every: int = 1
+    first: int = 0
+    again: int | None = None
+
+
+async def crash_matrix(
+    scenarios: Scenario[Any] | Iterable[Scenario[Any]],
+    *,
+    stores: StoreChoice = ("memory", "jsonl", "sqlite"),
+    ways: Sequence[How] = WAYS,
+    depth: Depth | None = None,
+    only: str | None = None,
+    every_boundary: bool = False,
+    folder: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> CrashReport:
+    """Play every history of ``scenarios`` on ``stores`` and check what came of each; see the package's text.
+
+    ``only`` plays one history: the text that a failure names. ``every_boundary`` asks that, over all scenarios, a
+    process is killed at each boundary that the library has. Histories on disk are kept in fresh folders below
+    ``folder``, or below a temporary one. ``progress`` is called with each line of the table as it is known.
+
+    Returns the report, and raises ``CrashMatrixError`` with it if any history did not end as it must, once all have
+    been played or ``FAILURES_MAX`` have failed. It may not be called while other work runs on the event loop that must
+    not wait: histories follow each other without a pause.
+    """
+    chosen = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
+    report = CrashReport(width=max((len(each.name) for each in chosen), default=0))
+    told = progress or (lambda _line: None)
+    told(report.heading())
+    for scenario in chosen:
+        for number, (name, make) in enumerate(chosen_stores(stores).items()):
+            with tempfile.TemporaryDirectory(dir=folder, prefix="crash-matrix-") as below:
+                run = _Run(scenario, name, make, Path(below), report)
+                if only is None:
+                    await run.all(ways, depth or Depth(), number)
+                else:
+                    await run.one(parse_stops(only))
+            told(report.line(run.row))
+    if every_boundary:
+        report.missed = sorted(library_boundaries() - report.killed_rows())
+    if not report.passed:
+        raise CrashMatrixError(report)
+    return report
+
+
+@dataclass
+class _Played:
+    """One history that was played to its end."""
+
+    history: History[Any]
+    lives: list[Lived]
+    ended: Ended
+
+    @property
+    def recovery(self) -> list[Point]:
+        """The boundaries of its last process that does anything."""
+        return self.lives[-1].boundaries
+
+
+class _Run:
+    """One scenario on one store."""
+
+    def __init__(
+        self, scenario: Scenario[Any], store: str, make: StoreMaker, folder: Path, report: CrashReport
+    ) -> None:
+        self.row = Row(scenario.name, store)
+        self._scenario = scenario
+        self._store = store
+        self._make = make
+        self._folder = folder
+        self._on_disk = make(folder).capabilities.persistent
+        self._report = report
+        self._oracle = Oracle()
+        self._reference: Stories | None = None
+        report.rows.append(self.row)
+
+    async def one(self, stops: Stops) -> None:
+        """The history without stops, and this one."""
+        reference = await self._play(())
+        if reference is not None and stops:
+            await self._play(stops)
+
+    async def all(self, ways: Sequence[How], depth: Depth, number: int) -> None:
+        """Every history. ``number`` is that of the store."""
+        reference = await self._play(())
+        if reference is None:
+            return
+        points = reference.lives[0].boundaries
+        self.row.points = len(points)
+        again = depth.again
+        if again is None:
+            again = AGAIN_ON_DISK if self._on_disk else 1
+        first = (depth.first + number) % depth.every
+        for number, point in list(enumerate(points))[first :: depth.every]:
+            for how in ways:
+                if len(self._report.failures) >= FAILURES_MAX:
+                    return
+                await self._from(number, Stop(how, point), again)
+
+    async def _from(self, number: int, stop: Stop, again: int) -> None:
+        """The history with that one stop, and those with one more behind it."""
+        once = await self._play(((stop,),))
+        if once is None or not again:
+            return
+        if stop.how != "kill":
+            # The process goes on for a while, and may die on that way.
+            first = once.lives[0]
+            behind = _behind(first, stop.at)
+            for point in behind[number % min(again, 3) :: min(again, 3)]:
+                await self._play(((stop, Stop("kill", point)),))
+        if stop.how != "abort":
+            step = again if stop.how == "kill" else again * AGAIN_AFTER_CLOSE
+            for point in once.recovery[number % step :: step]:
+                await self._play(((stop,), (Stop("kill", point),)), once)
+
+    async def _play(self, stops: Stops, once: _Played | None = None) -> _Played | None:
+        """One history, played and checked; None if it failed. ``once`` is the one with a stop less."""
+        scenario, report = self._scenario, self._report
+        async with self._place() as place:
+            history = History(place, scenario.world(), store=self._store, stops=stops)
+            lives: list[Lived] = []
+            complaints: list[str] = []
+            ended = Ended()
+            try:
+                async with asyncio.timeout(HANG_S):
+                    for each in (*stops, ()):
+                        lives.append(await live(history, scenario, each))
+                    idle = len(history.trace)
+                    if len(stops) <= 1:
+                        await live(history, scenario)
+                        names = [each.name for each, _ in history.trace.commits(since=idle)]
+                        if names:
+                            complaints.append(f"I15: done again with nothing to do, it wrote {names}")
+                    ended = await check_history(history, self._oracle)
+                    complaints += ended.complaints
+                    complaints += self._compared(history, ended, once)
+                    if not complaints and scenario.check is not None:
+                        scenario.check(history)
+                    await history.close()
+            except TimeoutError:
+                complaints.append(f"it hung: not done after {HANG_S} s")
+            except Exception as error:  # whatever goes wrong in a history is told with it
+                complaints.append(f"{type(error).__name__}: {error}")
+        self._count(history, lives)
+        if complaints:
+            self.row.failures += 1
+            failure = CrashFailure(scenario.name, self._store, stops, tuple(complaints), history.text())
+            report.failures.append(failure)
+            return None
+        if self._reference is None:
+            self._reference = ended.stories
+        return _Played(history, lives, ended)
+
+    def _compared(self, history: History[Any], ended: Ended, once: _Played | None) -> list[str]:
+        found: list[str] = []
+        if self._reference is not None and self._scenario.steady:
+            found += differs_from_reference(ended.stories, self._reference)
+        if once is not None and self._scenario.steady:
+            # A call that the second stop found under way, or that a process refused to start in one of the two.
+            excused = {call.call_id for call in history.found_calls if call.life > 2}
+            excused |= {id for id in ended.calls if not history.witness.of_call(id)}
+            found += differs_from_one_recovery(once.ended.stories, ended.stories, excused)
+        return found
+
+    def _count(self, history: History[Any], lives: Sequence[Lived]) -> None:
+        row, report = self.row, self._report
+        row.histories += 1
+        for number, (lived, stops) in enumerate(zip(lives, history.stops, strict=False)):
+            for stop in stops:
+                if stop.how == "kill" and lived.end == "killed":
+                    row.kills += 1
+                    row.again += number > 0 or len(stops) > 1
+                    report.killed[stop.at.boundary] += 1
+                elif stop.how == "close" and lived.turned == "close":
+                    row.closes += 1
+                    report.closed[stop.at.boundary] += 1
+                elif stop.how == "abort" and lived.turned == "abort":
+                    row.aborts += 1
+                    report.aborted[stop.at.boundary] += 1
+        for findings in history.findings:
+            report.states.update(findings.states)
+        for call in history.found_calls:
+            report.found(call)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[Place]:
+        if not self._on_disk:
+            yield Place(self._make, self._folder)
+            return
+        with tempfile.TemporaryDirectory(dir=self._folder) as below:
+            yield Place(self._make, Path(below))
+
+
+def _behind(lived: Lived, point: Point) -> list[Point]:
+    """The boundaries of a process behind that one, up to the end of the operation that was aborted or closed there."""
+    at = lived.boundaries.index(point) + 1 if point in lived.boundaries else len(lived.boundaries)
+    found: list[Point] = []
+    for each in lived.boundaries[at:]:
+        found.append(each)
+        if any(row == "commit.terminal.after" for row in rows_of(each.boundary)):
+            break
+    return found

@@ -1,0 +1,96 @@
+"""A lane's conversation as a story: its operations in order, with what was asked, answered and given back by calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from agentlane.data import codec
+from agentlane.data.entries import Entry, EntryBody
+from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
+from agentlane.data.results import OperationResult
+
+
+@dataclass
+class Turn:
+    """One answer that is kept, and the results of its calls, each with the id of its call."""
+
+    answer: AssistantMessage
+    results: list[tuple[str, ToolResultMessage]] = field(default_factory=list)
+
+
+@dataclass
+class Chapter:
+    """One settled operation. ``failed`` are answers that went wrong: they are history, and no model is shown them."""
+
+    result: OperationResult
+    inputs: list[UserMessage] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    failed: list[tuple[str, AssistantMessage]] = field(default_factory=list)
+
+
+Step: TypeAlias = Chapter | EntryBody
+"""An operation, or an entry that was appended outside of one."""
+
+
+def is_kept(body: EntryBody) -> bool:
+    """Whether later requests show it: answers that failed or were aborted are left out."""
+    return not (isinstance(body, AssistantMessage) and body.stop_reason in ("error", "aborted"))
+
+
+def kept(path: Sequence[Entry]) -> list[EntryBody]:
+    """The bodies of a path as models are shown them, without what names entries of this one session."""
+    return [plain(each.body) for each in path if is_kept(each.body)]
+
+
+def plain(body: EntryBody) -> EntryBody:
+    """A body without what names entries of this one session."""
+    return replace(body, answers=()) if isinstance(body, AssistantMessage) else body
+
+
+def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lane: str) -> list[Step]:
+    """The story of a path, root first. Results that an accept gave to a batch left open belong to no chapter."""
+    by_input = {id: result for result in results.values() if result.lane == lane for id in result.inputs}
+    story: list[Step] = []
+    chapter: Chapter | None = None
+    for entry in path:
+        body = entry.body
+        if entry.id in by_input:
+            if chapter is None or chapter.result is not by_input[entry.id]:
+                chapter = Chapter(by_input[entry.id])
+                story.append(chapter)
+            if isinstance(body, UserMessage):
+                chapter.inputs.append(body)
+        elif chapter is None:
+            if not isinstance(body, ToolResultMessage):
+                story.append(plain(body))
+        elif isinstance(body, AssistantMessage):
+            if is_kept(body):
+                chapter.turns.append(Turn(body))
+            else:
+                chapter.failed.append((entry.id, body))
+        elif isinstance(body, ToolResultMessage) and chapter.turns:
+            chapter.turns[-1].results.append((entry.id, body))
+        if chapter is not None and entry.id == chapter.result.to_tip:
+            chapter = None
+    return story
+
+
+def chapters(story: Sequence[Step]) -> list[Chapter]:
+    """The operations of a story."""
+    return [each for each in story if isinstance(each, Chapter)]
+
+
+def encoded(story: Sequence[Step]) -> bytes:
+    """What is the same for two stories that tell the same: a key for what is known of it."""
+    parts: list[object] = []
+    for each in story:
+        if isinstance(each, Chapter):
+            turns = [[plain(turn.answer), *(body for _, body in turn.results)] for turn in each.turns]
+            parts.append([each.result.status, each.result.code, each.inputs, turns])
+        else:
+            parts.append(each)
+    return codec.encode(parts)
