@@ -1,0 +1,144 @@
+"""Breadth-first over every small history of the machine: ``python -m tests.machine.explore`` prints the counts.
+
+What is not in a world is free: at each moment the planning is asked with every configuration that may be in force then
+(policies, tools and models that are missing or were taken away, bad arguments, barriers, ``max_parallel``), so a change
+of configuration is possible between any two steps and needs no room in the space. Each step is a commit of its own,
+which holds more histories than a driver that merges some has. Worlds are equal when everything that happened and still
+matters is: a call that has its result, or a turn that is over, has no past.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from array import array
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from agentlane.data.operations import OperationState
+from tests.machine.moves import Machine, Moves
+from tests.machine.promises import Violation
+from tests.machine.world import (
+    BAD_ARGUMENTS,
+    BARRIER,
+    KEYED,
+    MISSING,
+    NEVER,
+    NEVER_BARRIER,
+    PLAIN,
+    START,
+    Scope,
+    World,
+    scope_rules,
+)
+
+AS_BUILT = Machine()
+
+
+class Explored(NamedTuple):
+    """What an exploration went through: worlds, moves between them, states of the machine, rows of its table."""
+
+    worlds: int
+    transitions: int
+    states: frozenset[OperationState]
+    rows: frozenset[tuple[type, type]]
+    ends: frozenset[str]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.worlds:,} worlds, {self.transitions:,} transitions, {len(self.states):,} states of the machine, "
+            f"{len(self.rows)} rows of its table"
+        )
+
+
+def explore(scope: Scope, machine: Machine = AS_BUILT) -> Explored:
+    """Everything that can be reached within the scope. ``Violation``, with the way there, for what must not be."""
+    moves = Moves(scope, machine)
+    numbers: dict[World, int] = {START: 0}
+    worlds: list[World] = [START]
+    came_from = array("l", [-1])
+    how: list[object] = ["accepted"]
+    calm_from, calm_to = array("l"), array("l")
+    transitions = 0
+    at = 0
+    while at < len(worlds):
+        try:
+            for what, after, calm in moves.of(worlds[at]):
+                transitions += 1
+                number = numbers.get(after)
+                if number is None:
+                    number = numbers[after] = len(worlds)
+                    worlds.append(after)
+                    came_from.append(at)
+                    how.append(what)
+                if calm:
+                    calm_from.append(at)
+                    calm_to.append(number)
+        except Violation as violation:
+            raise Violation(violation.promise, f"{violation.told}\n{_history(at, came_from, how)}") from None
+        at += 1
+    ended = [number for number, world in enumerate(worlds) if world.state is None]
+    stuck = never_ends(len(worlds), ended, calm_from, calm_to)
+    if stuck is not None:
+        raise Violation("liveness", f"no end from {worlds[stuck]}\n{_history(stuck, came_from, how)}")
+    ends = frozenset(str(worlds[number].answer) for number in ended)
+    return Explored(len(worlds), transitions, frozenset(moves.states), frozenset(moves.rows), ends)
+
+
+def _history(at: int, came_from: array[int], how: list[object]) -> str:
+    """What led to a world, first thing first."""
+    steps: list[str] = []
+    while at >= 0:
+        steps.append(f"    {how[at]}")
+        at = came_from[at]
+    return "history:\n" + "\n".join(reversed(steps))
+
+
+def never_ends(count: int, ends: Iterable[int], calm_from: array[int], calm_to: array[int]) -> int | None:
+    """The first of ``count`` worlds from which calm moves may go round for ever or stop before an end, if there is one.
+
+    Worlds are taken away once all their calm moves lead to worlds that were: what is left is stuck or in a circle.
+    """
+    onwards = array("l", bytes(count * array("l").itemsize))
+    into: list[list[int]] = [[] for _ in range(count)]
+    for before, after in zip(calm_from, calm_to, strict=True):
+        onwards[before] += 1
+        into[after].append(before)
+    ready = list(ends)
+    left = set(range(count)).difference(ready)
+    while ready:
+        for before in into[ready.pop()]:
+            onwards[before] -= 1
+            if onwards[before] == 0:
+                ready.append(before)
+                left.remove(before)
+    return min(left, default=None)
+
+
+KINDS = (PLAIN, NEVER, BARRIER, MISSING)
+ALL_KINDS = (PLAIN, KEYED, NEVER, BARRIER, NEVER_BARRIER, MISSING, BAD_ARGUMENTS)
+
+# Which bounds are in force decides which ends two lives can reach: at once, after one, after both.
+REDUCED = (
+    Scope("two calls, one restart, one replay", 2, 1, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
+    Scope("one call, two restarts, two replays", 1, 1, 2, scope_rules(attempts=1, restarts=2, replays=2), ALL_KINDS),
+    Scope("three calls, no restart, no replay", 3, 1, 1, scope_rules(attempts=3, restarts=0, replays=0), KINDS),
+)
+WHOLE = (
+    Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
+    Scope("no retries, two restarts, two replays", 3, 2, 2, scope_rules(attempts=1, restarts=2, replays=2), ALL_KINDS),
+    Scope("neither restarts nor replays", 3, 2, 2, scope_rules(attempts=3, restarts=0, replays=0), ALL_KINDS),
+)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--reduced", action="store_true", help="explore the small scopes only")
+    for scope in REDUCED if options.parse_args().reduced else WHOLE:
+        began = time.process_time()
+        explored = explore(scope)
+        print(f"{scope.name}: {explored}, {time.process_time() - began:.1f} s of CPU")
+
+
+if __name__ == "__main__":
+    main()

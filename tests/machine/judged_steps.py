@@ -1,0 +1,360 @@
+"""What a step does to the world, checked: each change, effect and new state against what the world says is right."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from agentlane.data.messages import AssistantMessage
+from agentlane.data.operations import (
+    CallState,
+    Checkpoint,
+    EffectPending,
+    Generating,
+    OperationState,
+    OutcomeReady,
+    Placed,
+    Planned,
+    RetryWait,
+    Tools,
+)
+from agentlane.data.results import Status
+from agentlane.ids import call_id
+from agentlane.machine.facts import (
+    AbortRequested,
+    Answered,
+    CallsIntended,
+    CallsNotBegun,
+    End,
+    Fact,
+    Finished,
+    Interrupted,
+    ModelUnavailable,
+    OutcomesArrived,
+    PlaceAnswer,
+    PlaceResult,
+    ReplayIntended,
+    RequestIntended,
+    RequestModel,
+    RunCall,
+    StageResult,
+    Step,
+)
+from agentlane.machine.table import Rules
+from tests.machine.promises import broken, hold
+from tests.machine.world import BASE_MS, Call, World, request_id
+
+NEW = Call()
+INTENDED = Call("intended")
+STAGED = Call(result="staged")
+PLACED = Call(result="placed")
+
+
+def world_after(world: World, fact: Fact, taken: Step, rules: Rules) -> World:
+    """The world that a step leads to; ``Violation`` if the step is not right."""
+    return _Judged(world, fact, taken, rules).after()
+
+
+class _Judged:
+    """One step of one world under judgement."""
+
+    def __init__(self, world: World, fact: Fact, taken: Step, rules: Rules) -> None:
+        self.world, self.fact, self.taken, self.rules = world, fact, taken, rules
+
+    def after(self) -> World:
+        """The world after the step; ``Violation`` if the step is not right."""
+        taken, world = self.taken, self.world
+        if taken.state is not None and (taken.state.cancel_requested_at is not None) != (
+            world.aborted or isinstance(self.fact, AbortRequested)
+        ):
+            broken("abort", self)
+        if taken.effects and world.aborted:
+            broken("abort", self)
+        if sum(type(change) is End for change in taken.changes) != (taken.state is None):
+            broken("I8 end", self)
+        after = self._followed()
+        if taken.state is None:
+            return self._ended(after)
+        after = after._replace(state=taken.state)
+        self._check_counts(after, taken.state)
+        self._check_calls(after, taken.state)
+        hold("progress", taken.state != world.state or bool(taken.changes), self)
+        return after
+
+    def __str__(self) -> str:
+        return f"\n  {self.world}\n  {self.fact}\n  {self.taken}"
+
+    def _followed(self) -> World:
+        world, fact, effects = self.world, self.fact, self.taken.effects
+        match fact:
+            case RequestIntended():
+                self._only()
+                return self._requested(world, fact.response_id)
+            case Answered():
+                hold("I6 intents", not effects, self)
+                return self._answered(fact.message)
+            case Interrupted():
+                return self._interrupted(fact)
+            case CallsIntended():
+                self._only()
+                return self._intended([index for index, _ in fact.calls], again=False)
+            case ReplayIntended():
+                self._only()
+                return self._intended([fact.index], again=True)
+            case OutcomesArrived():
+                hold("I6 intents", not effects, self)
+                return self._settled(fact)
+            case CallsNotBegun():
+                self._only()
+                hold("I6 intents", not effects, self)
+                return self._put_back(fact)
+            case AbortRequested():
+                self._only()
+                hold(
+                    "abort",
+                    self.taken == Step(replace(self._state(), cancel_requested_at=fact.at), boundary="abort"),
+                    self,
+                )
+                return world._replace(aborted=True)
+            case Finished():
+                status: Status = "aborted" if world.aborted else "completed"
+                code = None if world.aborted or not isinstance(world.state, Checkpoint) else world.state.code
+                self._check_end(End(status, world.turn, world.answer, code=code))
+                return world
+            case ModelUnavailable():
+                self._check_end(End("failed", world.turn, world.answer, code=fact.error.code, error=fact.error))
+                return world
+            case _:
+                assert_never(fact)
+
+    # Requests.
+
+    def _requested(self, world: World, id: str) -> World:
+        """A request is intended, and this step says so."""
+        opens = world.requests == 0
+        after = world._replace(
+            request="intended", requests=world.requests + 1, turn=world.turn + 1 if opens else world.turn
+        )
+        hold("I10 pairs", not world.calls, self)
+        request = RequestModel(id, after.requests, 0)
+        hold("I6 intents", self.taken.effects == (request,), self)
+        state = self.taken.state
+        if not isinstance(state, Generating):
+            broken("I6 intents", self)
+        hold("I4 ids", state.response_id == id == request_id(after.turn, after.requests), self)
+        return after
+
+    def _placed_answer(self, message: AssistantMessage) -> None:
+        state = self._state()
+        if not isinstance(state, Generating):
+            broken("legal", self)
+        placed = [change for change in self.taken.changes if not isinstance(change, End)]
+        if self.world.aborted and message.stop_reason == "error":
+            message = replace(message, stop_reason="aborted")
+        hold("I4 ids", placed == [PlaceAnswer(state.response_id, message)], self)
+
+    def _answered(self, message: AssistantMessage) -> World:
+        self._placed_answer(message)
+        world, rules, id = self.world._replace(request=""), self.rules, request_id(self.world.turn, self.world.requests)
+        if message.stop_reason in ("error", "aborted"):
+            if world.aborted:
+                self._check_end(End("aborted", world.turn, world.answer))
+                return world
+            after = world._replace(failures=world.failures + 1)
+            error = message.error
+            assert error is not None
+            if not error.retryable or after.failures >= rules.retry.attempts:
+                self._check_end(End("failed", world.turn, id, code=error.code, error=error), "bounds")
+            else:
+                hold("bounds", isinstance(self.taken.state, RetryWait), self)
+                self._check_wait(error.retry_after_ms or 0)
+            return after
+        calls = message.calls
+        after = world._replace(requests=0, failures=0, interruptions=0, answer=id)
+        if calls:
+            hold("I5 results", isinstance(self.taken.state, Tools), self)
+            return after._replace(calls=(NEW,) * len(calls), cut=message.stop_reason == "length")
+        state = self.taken.state
+        if not isinstance(state, Checkpoint):
+            broken("I8 end", self)
+        hold("I8 end", (state.next, state.trigger) == ("finish", id), self)
+        hold("I8 end", state.code == ("length" if message.stop_reason == "length" else None), self)
+        return after
+
+    def _interrupted(self, fact: Interrupted) -> World:
+        self._placed_answer(replace(fact.message, stop_reason="aborted") if self.world.aborted else fact.message)
+        world, bound = self.world, self.rules.limits.max_restarts
+        if world.aborted:
+            self._check_end(End("aborted", world.turn, world.answer))
+            return world
+        after = world._replace(interruptions=world.interruptions + 1)
+        state, id = self.taken.state, request_id(world.turn, world.requests)
+        if after.interruptions > bound or fact.unavailable is not None:
+            end = self.taken.changes[-1]
+            if not isinstance(end, End):
+                broken("bounds", self)
+            spent = after.interruptions > bound
+            code = "restarts_exhausted" if spent else "model_unavailable"
+            hold("bounds", (end.status, end.code, end.turns, end.answer) == ("failed", code, world.turn, id), self)
+            hold("I6 intents", not self.taken.effects, self)
+            return after
+        if after.interruptions == 1:
+            hold("waits", isinstance(state, Generating), self)
+            return self._requested(after, fact.response_id)
+        hold("waits", isinstance(state, RetryWait), self)
+        hold("I6 intents", not self.taken.effects, self)
+        self._check_wait(0)
+        return after
+
+    def _check_wait(self, retry_after_ms: int) -> None:
+        state = self.taken.state
+        hold("waits", isinstance(state, RetryWait) and state.not_before >= max(BASE_MS // 2, retry_after_ms), self)
+
+    # Calls.
+
+    def _intended(self, indices: list[int], *, again: bool) -> World:
+        world, after = self.world, self.taken.state
+        if not isinstance(after, Tools):
+            broken("I6 intents", self)
+        calls = list(world.calls)
+        started: list[RunCall] = []
+        for index in indices:
+            call, pending = calls[index], after.calls[index]
+            if not isinstance(pending, EffectPending):
+                broken("I6 intents", self)
+            hold("I7 never", not call.barred and not (call.begun and pending.policy == "never"), self)
+            hold("I7 never", again or not call.begun, self)
+            hold("bounds", call.intents <= self.rules.limits.max_replays, self)
+            intents = call.intents + 1
+            started.append(RunCall(index, attempt=intents, replays=intents - 1))
+            calls[index] = call._replace(process="intended", intents=intents)
+        hold("I6 intents", self.taken.effects == tuple(started), self)
+        self._others_unmoved(indices)
+        return world._replace(calls=tuple(calls))
+
+    def _settled(self, fact: OutcomesArrived) -> World:
+        world, state = self.world, self._state()
+        if not isinstance(state, Tools):
+            broken("legal", self)
+        calls = list(world.calls)
+        arrived = {outcome.index: outcome.message for outcome in fact.outcomes}
+        for change in self.taken.changes:
+            if not isinstance(change, PlaceResult | StageResult):
+                broken("I5 results", self)
+            index, message = change.index, change.message
+            hold("I4 ids", change.answer == world.answer, self)
+            if isinstance(change, PlaceResult):
+                hold("I5 results", all(call.result == "placed" for call in calls[:index]), self)
+                hold("I5 results", calls[index].result != "placed", self)
+                staged = calls[index].result == "staged"
+                hold("I4 ids", (message is None) == staged, self)
+                calls[index] = PLACED
+            else:
+                hold("I5 results", calls[index].result == "", self)
+                calls[index] = STAGED
+            if message is not None:
+                hold("I5 results", message is arrived.pop(index, None), self)
+        hold("I5 results", not arrived, self)
+        unplaced = next((index for index, call in enumerate(calls) if call.result != "placed"), None)
+        if unplaced is not None:
+            hold("I5 results", calls[unplaced].result == "", self)  # what is staged and next is placed
+            hold("I5 results", isinstance(self.taken.state, Tools), self)
+            self._others_unmoved([outcome.index for outcome in fact.outcomes])
+            return world._replace(calls=tuple(calls))
+        self._check_batch_end(fact, state)
+        return world._replace(calls=(), cut=False)
+
+    def _check_batch_end(self, fact: OutcomesArrived, before: Tools) -> None:
+        state = self.taken.state
+        if not isinstance(state, Checkpoint):
+            broken("I5 results", self)
+        wishes = {i: call.terminate for i, call in enumerate(before.calls) if isinstance(call, OutcomeReady | Placed)}
+        wishes |= {outcome.index: outcome.terminate for outcome in fact.outcomes}
+        hold("I8 end", state.next == ("finish" if all(wishes.values()) else "respond"), self)
+        hold("I8 end", state.code is None, self)
+        hold("I4 ids", state.trigger == call_id(before.answer, len(before.calls) - 1), self)
+
+    def _put_back(self, fact: CallsNotBegun) -> World:
+        world, before, after = self.world, self._state(), self.taken.state
+        if not isinstance(before, Tools) or not isinstance(after, Tools):
+            broken("legal", self)
+        calls = list(world.calls)
+        for call, now in zip(calls, after.calls, strict=True):
+            hold("I7 never", not (call.begun and isinstance(now, Planned)), self)
+        for index in fact.indices:
+            call, was = calls[index], before.calls[index]
+            intents = call.intents - 1
+            calls[index] = call._replace(process="", alone=False, intents=intents)
+            if intents == 0:
+                hold("counts", isinstance(after.calls[index], Planned), self)
+            elif isinstance(was, EffectPending):
+                hold("policies", after.calls[index] == EffectPending(was.policy, intents, intents - 1), self)
+        self._others_unmoved(list(fact.indices))
+        return world._replace(calls=tuple(calls))
+
+    # What holds of every step.
+
+    def _state(self) -> OperationState:
+        state = self.world.state
+        assert state is not None
+        return state
+
+    def _only(self) -> None:
+        """The step changes the state and writes nothing else."""
+        hold("I5 results", not self.taken.changes, self)
+
+    def _others_unmoved(self, indices: list[int]) -> None:
+        """A call that the fact is not about stays as it was; a staged one may be placed."""
+        before, after = self._state(), self.taken.state
+        if not isinstance(before, Tools) or not isinstance(after, Tools):
+            broken("legal", self)
+        for index, (was, now) in enumerate(zip(before.calls, after.calls, strict=True)):
+            if index in indices or was == now:
+                continue
+            placed = isinstance(was, OutcomeReady) and now == Placed(was.terminate)
+            hold("counts", placed, self)
+
+    def _check_end(self, end: End, promise: str = "I8 end") -> None:
+        last = self.taken.changes[-1] if self.taken.changes else None
+        hold("bounds" if promise == "bounds" else "I8 end", last == end, self)
+
+    def _ended(self, after: World) -> World:
+        hold("I6 intents", not self.taken.effects, self)
+        hold("I3 open", not after.calls and after.request == "", self)
+        end = self.taken.changes[-1]
+        assert isinstance(end, End)
+        hold("I8 end", (end.status == "aborted") == after.aborted, self)
+        return World(None, answer=end.status)
+
+    def _check_counts(self, after: World, state: OperationState) -> None:
+        said: tuple[object, ...] = (state.turn,)
+        happened: tuple[object, ...] = (after.turn,)
+        if isinstance(state, Generating | RetryWait):
+            said += (state.attempt, state.retries, state.restarts, state.model_index)
+            happened += (after.requests, after.failures, after.interruptions, 0)
+        said += (state.answer,)
+        happened += (after.answer,)
+        hold("counts", said == happened, self)
+
+    def _check_calls(self, after: World, state: OperationState) -> None:
+        if not isinstance(state, Tools):
+            hold("I5 results", not after.calls, self)
+            return
+        for call, happened in zip(state.calls, after.calls, strict=True):
+            hold("counts", _says(call, happened), self)
+
+
+def _says(call: CallState, happened: Call) -> bool:
+    """Whether the state of a call says what happened to it."""
+    match call:
+        case Planned():
+            return happened.intents == 0 and happened.result == ""
+        case EffectPending():
+            return (call.attempt, call.replays) == (happened.intents, happened.intents - 1)
+        case OutcomeReady():
+            return happened.result == "staged"
+        case Placed():
+            return happened.result == "placed"
+        case _:
+            assert_never(call)

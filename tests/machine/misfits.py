@@ -1,0 +1,94 @@
+"""Facts that a driver gone wrong might bring, and whether a state may take them: the table said once more, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import assert_never
+
+from agentlane.data.operations import (
+    Checkpoint,
+    EffectPending,
+    Generating,
+    OperationState,
+    Planned,
+    ReplayPolicy,
+    RetryWait,
+    Tools,
+)
+from agentlane.machine.facts import (
+    AbortRequested,
+    Answered,
+    CallsIntended,
+    CallsNotBegun,
+    Fact,
+    Finished,
+    Interrupted,
+    ModelUnavailable,
+    OutcomesArrived,
+    ReplayIntended,
+    RequestIntended,
+)
+from agentlane.machine.table import Rules
+from tests.machine.build import outcome
+from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, request_id
+
+POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent")
+
+
+def every_fact(state: OperationState) -> Iterator[Fact]:
+    """One of each kind of fact, and those about calls in every way that may fit a state or not."""
+    yield RequestIntended(request_id(9, 9))
+    yield Answered(FAILURES[0], now=0, jitter=0.0)
+    yield Answered(ABORTED, now=0, jitter=0.0)
+    yield Interrupted(SAVED_PREFIX, request_id(9, 9), now=0, jitter=0.0)
+    yield AbortRequested(1)
+    yield Finished()
+    yield ModelUnavailable(UNAVAILABLE)
+    yield CallsIntended(())
+    yield OutcomesArrived(())
+    yield CallsNotBegun(())
+    count = len(state.calls) if isinstance(state, Tools) else 1
+    for index in range(count):
+        for policy in POLICIES:
+            yield ReplayIntended(index, policy)
+        yield OutcomesArrived((outcome(index), outcome(index)))
+    for size in range(1, count + 1):
+        for indices in combinations(range(count), size):
+            yield CallsIntended(tuple((index, "safe") for index in indices))
+            yield CallsNotBegun(indices)
+            yield OutcomesArrived(tuple(outcome(index) for index in indices))
+
+
+def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
+    """Whether a state may take a fact."""
+    cancelled = state.cancel_requested_at is not None
+    asks = isinstance(state, RetryWait) or (isinstance(state, Checkpoint) and state.next == "respond")
+    calls = state.calls if isinstance(state, Tools) else ()
+    match fact:
+        case RequestIntended() | ModelUnavailable():
+            return asks and not cancelled
+        case Answered(message):
+            return isinstance(state, Generating) and (cancelled or message.stop_reason != "aborted")
+        case Interrupted():
+            return isinstance(state, Generating)
+        case AbortRequested():
+            return not cancelled
+        case Finished():
+            return isinstance(state, Checkpoint | RetryWait) and (cancelled or not asks)
+        case CallsIntended(intended):
+            planned = all(isinstance(calls[index], Planned) for index, _ in intended) if calls else False
+            return planned and bool(intended) and not cancelled
+        case ReplayIntended(index, policy):
+            call = calls[index] if calls else None
+            if not isinstance(call, EffectPending) or cancelled:
+                return False
+            return "never" not in (policy, call.policy) and call.replays < rules.limits.max_replays
+        case OutcomesArrived(outcomes):
+            named = [each.index for each in outcomes]
+            open_ = calls and all(isinstance(calls[index], Planned | EffectPending) for index in named)
+            return bool(open_) and bool(named) and len(named) == len(set(named))
+        case CallsNotBegun(indices):
+            return bool(calls and indices) and all(isinstance(calls[index], EffectPending) for index in indices)
+        case _:
+            assert_never(fact)

@@ -1,0 +1,284 @@
+"""Everything that can happen next: what the planning asks for, what effects report, and every disturbance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import permutations, product
+from typing import NamedTuple, assert_never
+
+from msgspec.structs import replace
+
+from agentlane.data.messages import ErrorInfo, ToolResultMessage
+from agentlane.data.operations import CallState, EffectPending, OperationState, Planned, RetryWait, Tools
+from agentlane.machine import planning, table
+from agentlane.machine.facts import (
+    AbortRequested,
+    Answered,
+    CallsIntended,
+    CallsNotBegun,
+    Fact,
+    Finished,
+    IllegalStep,
+    Interrupted,
+    ModelUnavailable,
+    Outcome,
+    OutcomesArrived,
+    ReplayIntended,
+    RequestIntended,
+    Step,
+)
+from agentlane.machine.planning import (
+    AskModel,
+    CallView,
+    DropRequest,
+    Finish,
+    GiveUp,
+    Idle,
+    RecoverRequest,
+    ReplayCall,
+    SettleCalls,
+    SleepUntil,
+    StartCalls,
+    Verdict,
+    View,
+)
+from agentlane.machine.table import Rules
+from tests.machine.build import result
+from tests.machine.judged_steps import world_after
+from tests.machine.judged_verdicts import check_told, check_verdict
+from tests.machine.promises import broken
+from tests.machine.world import (
+    LIVE,
+    LOST_KINDS,
+    MISSING,
+    NOT_BEGUN,
+    NOT_SENT,
+    PLAIN,
+    SAVED_PREFIX,
+    UNAVAILABLE,
+    Call,
+    Process,
+    Scope,
+    World,
+    answers,
+    request_id,
+)
+
+
+class Machine(NamedTuple):
+    """What is explored. A seeded bug is another one of these."""
+
+    plan: Callable[[OperationState, View, Rules], Verdict] = planning.plan
+    step: Callable[[OperationState, Fact, Rules], Step] = table.step
+
+
+class Move(NamedTuple):
+    """Something that happens. ``calm`` is false for what disturbs: an abort, a death, a close."""
+
+    what: object
+    after: World
+    calm: bool = True
+
+
+class Moves:
+    """The moves of one scope with one machine; remembers the states and the rows of the table they went through."""
+
+    def __init__(self, scope: Scope, machine: Machine) -> None:
+        self.scope = scope
+        self.machine = machine
+        self.rows: set[tuple[type, type]] = set()
+        self.states: set[OperationState] = set()
+        self._verdicts: dict[object, list[tuple[Verdict, bool]]] = {}
+        limits = scope.rules.limits
+        self._rooms = [replace(scope.rules, limits=replace(limits, max_parallel=room)) for room in scope.room]
+
+    def of(self, world: World) -> Iterator[Move]:
+        """Every move from here, checked; none from the end."""
+        if world.state is None:
+            return
+        self.states.add(world.state)
+        for verdict, alone in self._possible_verdicts(world):
+            check_told(world, verdict)
+            for fact in _facts(world, verdict):
+                after = self._taken(world, fact)
+                if alone:
+                    after = _with(after, [fact.calls[0][0]], alone=True) if isinstance(fact, CallsIntended) else after
+                yield Move(fact, after)
+        yield from self._request_moves(world)
+        yield from self._call_moves(world)
+        yield from self._disturbances(world)
+
+    # What the planning asks for, with every configuration that may be in force.
+
+    def _possible_verdicts(self, world: World) -> list[tuple[Verdict, bool]]:
+        """The verdicts that are possible here, each with whether what it starts is a barrier."""
+        processes = tuple((call.process, call.alone) for call in world.calls)
+        key = (world.state, processes, world.cut, world.request)
+        known = self._verdicts.get(key)
+        if known is not None:
+            return known
+        state = world.state
+        assert state is not None
+        found: dict[tuple[Verdict, bool], None] = {}
+        for view, rules in self._views(world, state):
+            verdict = self.machine.plan(state, view, rules)
+            check_verdict(world, view, rules, verdict)
+            starts = verdict.calls if isinstance(verdict, StartCalls) else ()
+            found[verdict, any(not view.calls[index].parallel for index, _ in starts)] = None
+        self._verdicts[key] = list(found)
+        return self._verdicts[key]
+
+    def _views(self, world: World, state: OperationState) -> Iterator[tuple[View, Rules]]:
+        if not isinstance(state, Tools):
+            nows = (0, state.not_before - 1, state.not_before) if isinstance(state, RetryWait) else (0,)
+            for now, problem in product(nows, (None, UNAVAILABLE)):
+                live, not_begun = world.request in LIVE, world.request == "not_begun"
+                view = View(now=now, request_live=live, request_not_begun=not_begun, model_problem=problem)
+                yield view, self.scope.rules
+            return
+        live_calls = frozenset(index for index, call in enumerate(world.calls) if call.process in LIVE)
+        not_begun_calls = frozenset(index for index, call in enumerate(world.calls) if call.process == "not_begun")
+        kinds = [self._kinds(world, call, happened) for call, happened in zip(state.calls, world.calls, strict=True)]
+        starting = any(isinstance(call, Planned) for call in state.calls)
+        for calls in product(*kinds):
+            view = View(now=0, calls=calls, live=live_calls, not_begun=not_begun_calls, cut=world.cut)
+            for rules in self._rooms if starting else self._rooms[-1:]:
+                yield view, rules
+
+    def _kinds(self, world: World, call: CallState, happened: Call) -> tuple[CallView, ...]:
+        """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
+        if not isinstance(call, Planned | EffectPending):
+            return (PLAIN,)
+        if isinstance(call, EffectPending) and happened.process in LIVE:
+            parallel = not happened.alone
+            return CallView(call.policy, parallel), CallView(None, parallel, "taken away")
+        if world.aborted or world.cut:
+            return PLAIN, MISSING
+        return self.scope.kinds if isinstance(call, Planned) else LOST_KINDS
+
+    def _taken(self, world: World, fact: Fact) -> World:
+        """The world after the step of a fact."""
+        state = world.state
+        assert state is not None
+        self.rows.add((type(state), type(fact)))
+        try:
+            taken = self.machine.step(state, fact, self.scope.rules)
+        except IllegalStep as error:
+            broken("legal", f"{error}\n  {world}\n  {fact}")
+        return world_after(world, fact, taken, self.scope.rules)
+
+    # What effects report.
+
+    def _request_moves(self, world: World) -> Iterator[Move]:
+        if world.request == "intended":
+            yield Move("the request is sent", world._replace(request="running"))
+        elif world.request == "running":
+            for message in answers(self.scope, world):
+                fact = Answered(message, now=0, jitter=0.0)
+                yield Move(fact, self._taken(world, fact))
+        elif world.request == "withdrawn":
+            fact = Answered(NOT_SENT, now=0, jitter=0.0)
+            yield Move(fact, self._taken(world, fact))
+
+    def _call_moves(self, world: World) -> Iterator[Move]:
+        state = world.state
+        if not isinstance(state, Tools):
+            return
+        for index, happened in enumerate(world.calls):
+            call = state.calls[index]
+            if happened.process == "intended" and isinstance(call, EffectPending):
+                barred = happened.barred or call.policy == "never"
+                after = _with(world, [index], process="running", begun=True, barred=barred)
+                yield Move(f"call {index} begins", after)
+            elif happened.process == "withdrawn":
+                yield Move(f"call {index} did not begin", _with(world, [index], process="not_begun"))
+        running = [index for index, call in enumerate(world.calls) if call.process == "running"]
+        for count in range(1, len(running) + 1):
+            for order in permutations(running, count):
+                for wishes in product(_wishes(world), repeat=count):
+                    ended = zip(order, wishes, strict=True)
+                    fact = OutcomesArrived(tuple(Outcome(index, REAL[index], wish) for index, wish in ended))
+                    yield Move(fact, self._taken(world, fact))
+
+    # What disturbs.
+
+    def _disturbances(self, world: World) -> Iterator[Move]:
+        if not world.aborted:
+            fact = AbortRequested(1)
+            after = self._taken(world, fact)
+            # What is intended and did not begin will not: it is held back, or told to stop before its first step.
+            yield Move(fact, _none_begins(after, "not_begun"), calm=False)
+            yield Move(fact, _none_begins(after, "withdrawn"), calm=False)
+        if world.lives < self.scope.deaths:
+            yield Move("the process dies", _reopened(world), calm=False)
+            held = tuple(index for index, call in enumerate(world.calls) if call.process in NOT_BEGUN)
+            after = self._taken(world, CallsNotBegun(held)) if held else world
+            yield Move("the session closes", _reopened(after), calm=False)
+
+
+def _facts(world: World, verdict: Verdict) -> list[Fact]:
+    """What the driver makes of a verdict."""
+    match verdict:
+        case AskModel():
+            turn = world.turn + 1 if world.requests == 0 else world.turn
+            return [RequestIntended(request_id(turn, world.requests + 1))]
+        case RecoverRequest():
+            return [_interrupted(world, None), _interrupted(world, UNAVAILABLE)]
+        case DropRequest():
+            return [Answered(NOT_SENT, now=0, jitter=0.0)]
+        case StartCalls(calls):
+            return [CallsIntended(calls)]
+        case ReplayCall(index, policy):
+            return [ReplayIntended(index, policy)]
+        case SettleCalls(calls):
+            return [OutcomesArrived(tuple(Outcome(index, _given(index, why)) for index, why in calls))]
+        case Finish():
+            return [Finished()]
+        case GiveUp(error):
+            return [ModelUnavailable(error)]
+        case SleepUntil() | Idle():
+            return []
+        case _:
+            assert_never(verdict)
+
+
+def _interrupted(world: World, unavailable: ErrorInfo | None) -> Interrupted:
+    next_id = request_id(world.turn, world.requests + 1)
+    return Interrupted(SAVED_PREFIX, next_id, now=0, jitter=0.0, unavailable=unavailable)
+
+
+REAL: tuple[ToolResultMessage, ...] = tuple(result(index, "real") for index in range(4))
+_GIVEN: dict[tuple[int, str], ToolResultMessage] = {}
+
+
+def _given(index: int, why: str) -> ToolResultMessage:
+    """The result of a call that no tool gave."""
+    return _GIVEN.setdefault((index, why), result(index, why))
+
+
+def _wishes(world: World) -> tuple[bool, ...]:
+    """Whether a tool asks for the end of the run. Under an abort it makes no difference."""
+    return (False,) if world.aborted else (False, True)
+
+
+def _none_begins(world: World, process: Process) -> World:
+    """An abort is committed, so what is intended does not begin."""
+    intended = [index for index, call in enumerate(world.calls) if call.process == "intended"]
+    after = _with(world, intended, process=process)
+    return after._replace(request=process) if after.request == "intended" else after
+
+
+def _with(world: World, indices: list[int], **changed: object) -> World:
+    """The world with something else true of these calls."""
+    if not indices:
+        return world
+    calls = list(world.calls)
+    for index in indices:
+        calls[index] = calls[index]._replace(**changed)  # type: ignore[arg-type]
+    return world._replace(calls=tuple(calls))
+
+
+def _reopened(world: World) -> World:
+    """Another process has opened the session and drives."""
+    calls = tuple(call._replace(process="", alone=False) for call in world.calls)
+    return world._replace(calls=calls, request="", lives=world.lives + 1)

@@ -1,0 +1,64 @@
+"""What the exploration holds the machine to: a name for each promise, and the error that says which one was broken."""
+
+from __future__ import annotations
+
+from typing import Literal, NoReturn, TypeAlias
+
+Promise: TypeAlias = Literal[
+    "legal",
+    "progress",
+    "I3 open",
+    "I4 ids",
+    "I5 results",
+    "I6 intents",
+    "I7 never",
+    "I8 end",
+    "I10 pairs",
+    "abort",
+    "alone",
+    "bounds",
+    "counts",
+    "liveness",
+    "policies",
+    "truth",
+    "waits",
+]
+
+MEANING: dict[Promise, str] = {
+    "legal": "what the planning asks for is a step that the table has and takes",
+    "progress": "a step changes the state or writes something",
+    "I3 open": "when an operation ends, nothing of it runs and nothing of it stays staged",
+    "I4 ids": "a reserved id appears only with what its intent named, and names one thing",
+    "I5 results": "each call gets exactly one result, in source order, before anything goes on past its batch",
+    "I6 intents": "an effect starts only with the commit that holds its intent",
+    "I7 never": "what began under `never` does not start again",
+    "I8 end": "there is one terminal record, it says what happened, and under an abort it says aborted",
+    "I10 pairs": "a request is never intended inside a batch",
+    "abort": "an abort is asked for by whoever asks, is never forgotten, and nothing starts under it",
+    "alone": "a barrier runs alone and in its place, replays go one at a time, and no more run than may",
+    "bounds": "restarts, replays and attempts end at their bounds, and not before",
+    "counts": "the state counts turns, attempts, retries and restarts as they happened",
+    "liveness": "left alone, every state goes on to an end",
+    "policies": "a begun call runs again if, and only if, stored and current policy, tool and bound allow it",
+    "truth": "a result that no tool gave says what is known, and is given only where the tool could not give one",
+    "waits": "a wait comes where one is due, and nothing is asked before its time",
+}
+
+
+class Violation(AssertionError):
+    """A promise was broken; ``told`` says how."""
+
+    def __init__(self, promise: Promise, told: str) -> None:
+        super().__init__(f"{promise} ({MEANING[promise]}): {told}")
+        self.promise = promise
+        self.told = told
+
+
+def broken(promise: Promise, told: object) -> NoReturn:
+    raise Violation(promise, str(told))
+
+
+def hold(promise: Promise, holds: bool, told: object) -> None:
+    """Raise unless it holds."""
+    if not holds:
+        raise Violation(promise, str(told))

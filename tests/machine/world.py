@@ -1,0 +1,129 @@
+"""The world around the machine, as the exploration knows it: what runs, what really began, what has its result."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from agentlane.data.messages import AssistantMessage, ErrorInfo
+from agentlane.data.operations import Checkpoint, Limits, OperationState, ReplayPolicy, RetryPolicy
+from agentlane.machine.planning import CallView
+from agentlane.machine.table import Rules
+from tests.machine.build import GONE, OVERLOADED, REFUSED, answer
+
+Process: TypeAlias = Literal["", "intended", "running", "withdrawn", "not_begun"]
+"""An effect in the process of now: none of it; its intent is committed; it began. Under an abort: it is told to stop
+before it began, and has not said so yet; it did not begin."""
+
+LIVE: tuple[Process, ...] = ("intended", "running", "withdrawn")
+NOT_BEGUN: tuple[Process, ...] = ("intended", "withdrawn", "not_begun")
+
+
+class Call(NamedTuple):
+    """What became of one call of the open batch. A call with its result has no other past."""
+
+    process: Process = ""
+    alone: bool = False
+    """What runs was started as a barrier."""
+    intents: int = 0
+    """Intents committed and not taken back."""
+    begun: bool = False
+    """Its effect began in some life."""
+    barred: bool = False
+    """Its effect began while ``never`` was its policy."""
+    result: Literal["", "staged", "placed"] = ""
+
+
+class World(NamedTuple):
+    """The operation's state, and everything that happened and still matters. ``state`` is None at the end."""
+
+    state: OperationState | None
+    calls: tuple[Call, ...] = ()
+    cut: bool = False
+    request: Process = ""
+    turn: int = 0
+    requests: int = 0
+    """Requests of the turn that is open."""
+    failures: int = 0
+    interruptions: int = 0
+    answer: str | None = None
+    """The last answer that was neither an error nor aborted; at the end the status instead."""
+    aborted: bool = False
+    lives: int = 0
+    """Processes that are over."""
+
+
+START = World(Checkpoint(next="respond", trigger="in"))
+
+
+class Scope(NamedTuple):
+    """How far an exploration goes."""
+
+    name: str
+    calls: int
+    batches: int
+    """Answers with calls; the one after the last of them has none."""
+    deaths: int
+    """Ends of a life, by death or by a clean close, each with its recovery."""
+    rules: Rules
+    kinds: tuple[CallView, ...]
+    """What a call that never began may be like, in this process at this moment."""
+    room: tuple[int, ...] = (1, 2, 3)
+    """What ``max_parallel`` may be at this moment."""
+
+
+def scope_rules(*, attempts: int, restarts: int, replays: int) -> Rules:
+    return Rules(RetryPolicy(attempts=attempts, base_ms=BASE_MS), Limits(max_restarts=restarts, max_replays=replays))
+
+
+BASE_MS = 500
+RETRY_AFTER_MS = 9_000
+
+PLAIN = CallView("safe")
+KEYED = CallView("idempotent")
+NEVER = CallView("never")
+BARRIER = CallView("safe", parallel=False)
+NEVER_BARRIER = CallView("never", parallel=False)
+MISSING = CallView(None, problem="no such tool")
+BAD_ARGUMENTS = CallView("safe", problem="bad arguments")
+
+LOST_KINDS = (PLAIN, KEYED, NEVER, BARRIER, MISSING, BAD_ARGUMENTS)
+"""What a call of an earlier life may be like now."""
+
+BUSY = ErrorInfo(code="busy", message="later", retryable=True, retry_after_ms=RETRY_AFTER_MS)
+OVERFLOW = ErrorInfo(code="context_overflow", message="too long")
+UNAVAILABLE = GONE
+
+FAILURES: tuple[AssistantMessage, ...] = tuple(
+    answer(text="half", stop_reason="error", error=error) for error in (OVERLOADED, BUSY, REFUSED, OVERFLOW)
+)
+CUT_STREAM = answer(
+    2, stop_reason="error", error=ErrorInfo(code="stream_cut", message="no end", retryable=True)
+)  # its calls are half received
+ABORTED = answer(1, stop_reason="aborted", error=ErrorInfo(code="aborted", message="as asked"))
+NOT_SENT = answer(stop_reason="aborted", error=ErrorInfo(code="aborted", message="never sent"))
+SAVED_PREFIX = answer(1, text="ha", stop_reason="error", error=ErrorInfo(code="interrupted", message="died"))
+
+
+def answers(scope: Scope, world: World) -> tuple[AssistantMessage, ...]:
+    """How the request that runs may end."""
+    most = scope.calls if world.turn <= scope.batches else 0
+    key = (most, world.aborted)
+    if key not in _ANSWERS:
+        whole = [answer(n, text="said") for n in range(most + 1)]
+        short = [answer(n, text="sai", stop_reason="length") for n in range(most + 1)]
+        _ANSWERS[key] = (*whole, *short, *FAILURES, CUT_STREAM, *((ABORTED,) if world.aborted else ()))
+    return _ANSWERS[key]
+
+
+_ANSWERS: dict[tuple[int, bool], tuple[AssistantMessage, ...]] = {}
+
+
+def request_id(turn: int, number: int) -> str:
+    """The id reserved for the answer to the ``number``-th request of a turn."""
+    return f"t{turn}r{number}-0000"
+
+
+def may_run_again(stored: ReplayPolicy, replays: int, now: CallView, rules: Rules) -> bool:
+    """Rule 1 and 2 of recovery, said once more: whether a call that began in an earlier life runs again."""
+    allowed = {("safe", "safe"), ("safe", "idempotent"), ("idempotent", "safe"), ("idempotent", "idempotent")}
+    return now.problem is None and (stored, now.policy) in allowed and replays < rules.limits.max_replays
