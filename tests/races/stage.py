@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
 
-from agentlane import Agent, AgentLane, Prompt, Session, Tool, ToolContext, open_session
+from agentlane import Agent, AgentLane, OperationResult, Prompt, Session, Settled, Tool, ToolContext, open_session
+from agentlane.data.messages import AssistantMessage, ToolResultMessage
 from agentlane.data.operations import ReplayPolicy
+from agentlane.storage.contract import Store
+from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.memory import MemoryStore
+from agentlane.storage.sqlite import SqliteStore
 from agentlane.testing.clock import CountingIds, ManualClock
+from agentlane.testing.faults import FailingStore
 from agentlane.testing.gates import Gate, GatedStore, Hold
 from agentlane.testing.invariants import check_invariants, check_trace, check_trace_against
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.trace import Trace
-from tests.crash.world import finish, shape
+
+Backend: TypeAlias = Literal["memory", "jsonl", "sqlite"]
+BACKENDS: tuple[Backend, ...] = ("memory", "jsonl", "sqlite")
+ToolSpec: TypeAlias = Tool[Any, Any] | tuple[str, dict[str, Any]] | str
+"""A tool, or the name (and options) of one of ``Tools``."""
+HOLDS: tuple[Hold, ...] = ("before_write", "before_report")
+
+WAITS_MAX = 20
+"""Retry waits that ``Stage.end`` passes; more of them than any script here has."""
 
 
 class Stage:
     """One session on a gated store. ``names`` tells the commits in order; the gate is open until it is shut."""
 
-    def __init__(self, session: Session, lane: AgentLane[Any, Any], store: GatedStore, trace: Trace) -> None:
+    def __init__(
+        self, session: Session, lane: AgentLane[Any, Any], store: GatedStore, failing: FailingStore, trace: Trace
+    ) -> None:
         self.session = session
         self.lane = lane
         self.store = store
+        self.failing = failing
         self.trace = trace
         self.clock = ManualClock()
         self.model: ScriptedModel
@@ -38,6 +55,14 @@ class Stage:
         """The names of reported commits."""
         return [commit.name for commit, _ in self.trace.commits(since=since)]
 
+    async def stored(self, namespace: str) -> dict[str, bytes]:
+        """The values of a namespace as the store has them."""
+        return await self.session._runtime.storage.values(namespace)
+
+    async def lists(self, namespace: str) -> list[str]:
+        """The keys of a namespace's lists as the store has them."""
+        return await self.session._runtime.storage.lists(namespace)
+
     async def sound(self) -> list[str]:
         """The conversation, once every invariant was looked at."""
         assert await check_invariants(self.session) == [], self.trace.history()
@@ -46,9 +71,26 @@ class Stage:
         self.model.require_no_violations()
         return shape(await self.lane.messages())
 
-    async def end(self) -> Any:
-        """Drive what is open to its end."""
-        return await finish(self, self.lane, "op")  # type: ignore[arg-type]
+    async def open_again(self) -> None:
+        """Open the closed session anew; ``session`` and ``lane`` are of that life."""
+        self.session = await open_session(
+            self.trace.store(self.store),
+            session_id="s",
+            clock=self.clock,
+            ids=CountingIds(series=2),
+            seed=2,
+            probe=self.trace.probe(),
+        )
+        self.lane = await self.session.lane("main", self.lane.agent)
+
+    async def end(self) -> OperationResult:
+        """Drive ``op`` to its end; waits for a retry pass on the clock at once."""
+        for _ in range(WAITS_MAX):
+            outcome = await self.lane.drive("op", wait_for_retry=False)
+            if isinstance(outcome, Settled):
+                return outcome.result
+            self.clock.advance(max(0, (outcome.wake_at or 0) - self.clock.now_ms()))
+        raise AssertionError(f"no end after {WAITS_MAX} waits\n{self.trace.history()}")
 
 
 class Tools:
@@ -57,26 +99,32 @@ class Tools:
     def __init__(self) -> None:
         self.starts: list[str] = []
         self._ends: dict[str, asyncio.Future[str]] = {}
-        self._begun: dict[str, asyncio.Future[None]] = {}
+        self._begun: dict[str, asyncio.Future[ToolContext[Any]]] = {}
 
     def tool(self, name: str, replay: ReplayPolicy = "never", **options: Any) -> Tool[Any, Any]:
         async def run(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
             label = f"{name}{arguments.get('x', '')}"
             self.starts.append(label)
-            self._future(self._begun, label).set_result(None)
+            self._future(self._begun, label).set_result(ctx)
             if arguments.get("now"):
                 return f"{label} done"
             return await self._future(self._ends, label)
 
         return Tool(name, run, replay=replay, **options)
 
+    def build(self, spec: ToolSpec) -> Tool[Any, Any]:
+        """What ``spec`` stands for."""
+        if isinstance(spec, Tool):
+            return spec
+        return self.tool(spec) if isinstance(spec, str) else self.tool(spec[0], **spec[1])
+
     def release(self, label: str) -> None:
         """Let the call end with its result."""
         self._future(self._ends, label).set_result(f"{label} done")
 
-    async def begun(self, label: str) -> None:
-        """Return once the call has started."""
-        await asyncio.shield(self._future(self._begun, label))
+    async def begun(self, label: str) -> ToolContext[Any]:
+        """Return once the call has started: its context."""
+        return await asyncio.shield(self._future(self._begun, label))
 
     def forget(self) -> None:
         """Calls that start from now on are waited for and released anew."""
@@ -89,24 +137,68 @@ class Tools:
         return kept[label]
 
 
+class Staged(Protocol):
+    """Sets a stage on one backend: see ``make_stage``."""
+
+    backend: Backend
+    folder: Path
+
+    def __call__(
+        self, script: Sequence[Any], *tools: ToolSpec, hold: Hold = ..., **agent: Any
+    ) -> AbstractAsyncContextManager[Stage]: ...
+
+
+class StageMaker:
+    """A ``Staged`` for a backend and a folder."""
+
+    def __init__(self, backend: Backend, folder: Path) -> None:
+        self.backend = backend
+        self.folder = folder
+
+    def __call__(
+        self,
+        script: Sequence[Any],
+        *tools: ToolSpec,
+        hold: Hold = "before_write",
+        **agent: Any,
+    ) -> AbstractAsyncContextManager[Stage]:
+        return make_stage(self.backend, self.folder, script, *tools, hold=hold, **agent)
+
+
+def make_store(backend: Backend, folder: Path, clock: ManualClock) -> Store:
+    """A store of that kind; what a power loss would take is not waited for."""
+    ids = CountingIds(series=900)
+    if backend == "memory":
+        return MemoryStore(clock=clock, ids=ids)
+    if backend == "jsonl":
+        return JsonlStore(folder / "sessions", durability="process", clock=clock, ids=ids)
+    return SqliteStore(folder / "sessions.db", durability="process", clock=clock, ids=ids)
+
+
 @asynccontextmanager
-async def staged(
-    script: Sequence[Any], *tools: tuple[str, dict[str, Any]] | str, hold: Hold = "before_write", **agent: Any
+async def make_stage(
+    backend: Backend,
+    folder: Path,
+    script: Sequence[Any],
+    *tools: ToolSpec,
+    hold: Hold = "before_write",
+    **agent: Any,
 ) -> AsyncIterator[Stage]:
     """A lane with an accepted prompt, operation ``op``, on a store whose gate is open."""
     clock, trace = ManualClock(), Trace()
-    store = GatedStore(MemoryStore(clock=clock, ids=CountingIds(series=900)), hold=hold)
+    failing = FailingStore(make_store(backend, folder, clock), nth=None)
+    store = GatedStore(failing, hold=hold)
     store.gate.open()
     await store.create("s")
     session = await open_session(
         trace.store(store), session_id="s", clock=clock, ids=CountingIds(series=1), seed=1, probe=trace.probe()
     )
     made = Tools()
-    built = [made.tool(each) if isinstance(each, str) else made.tool(each[0], **each[1]) for each in tools]
+    built = [made.build(each) for each in tools]
     model = ScriptedModel(script)
     lane = await session.lane("main", trace.agent(Agent(model=model, tools=built, **agent)))
     await lane.accept(Prompt("go"), operation_id="op")
-    stage = Stage(session, lane, store, trace)
+    stage = Stage(session, lane, store, failing, trace)
     stage.clock, stage.model, stage.tools = clock, model, made
     try:
         yield stage
@@ -115,10 +207,26 @@ async def staged(
         raise
     finally:
         store.gate.open()
-        await session.close()
+        await stage.session.close()
+        await store.close()
 
 
 async def turns(count: int = 10) -> None:
     """Let every task that can go on do so; what still waits then waits for the gate or for the test."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def shape(messages: Sequence[Any]) -> list[str]:
+    """A conversation in short lines, to be compared with what was expected."""
+    lines: list[str] = []
+    for each in messages:
+        if isinstance(each, AssistantMessage):
+            calls = ",".join(call.name for call in each.calls)
+            end = each.stop_reason if each.error is None else f"{each.stop_reason}/{each.error.code}"
+            lines.append(f"assistant[{end}] {each.text}" + (f" ({calls})" if calls else ""))
+        elif isinstance(each, ToolResultMessage):
+            lines.append(f"result{'!' if each.is_error else ''} {each.text}")
+        else:
+            lines.append(f"user {each.content[0].text}")
+    return lines

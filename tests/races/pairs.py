@@ -1,0 +1,85 @@
+"""Which pairs of steps race, and which test plays which order of which pair.
+
+A test says with ``plays`` what it plays; ``test_pairs.py`` holds what is said against the table, so that a pair, an
+order or a backend that nobody plays is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from tests.races.stage import BACKENDS, Backend
+
+PAIRS: dict[str, tuple[str, str]] = {
+    "abort/abort": ("one", "other"),
+    "abort/accept": ("abort", "accept"),
+    "abort/close": ("abort", "close"),
+    "abort/configure": ("abort", "configure"),
+    "abort/intent": ("abort", "intent"),
+    "abort/outcome": ("abort", "outcome"),
+    "abort/retry wake": ("abort", "retry wake"),
+    "abort/settlement": ("abort", "settlement"),
+    "accept/accept": ("one", "other"),
+    "accept/configure": ("accept", "configure"),
+    "accept/reopen": ("accept", "reopen"),
+    "accept/settlement": ("accept", "settlement"),
+    "append/accept": ("append", "accept"),
+    "branch/lane": ("branch", "lane"),
+    "close/append": ("close", "append"),
+    "close/close": ("one", "other"),
+    "close/commit": ("close", "commit"),
+    "close/intent": ("close", "intent"),
+    "close/label": ("close", "label"),
+    "close/list": ("close", "list"),
+    "close/name": ("close", "name"),
+    "close/outcome": ("close", "outcome"),
+    "close/settlement": ("close", "settlement"),
+    "close/usage": ("close", "usage"),
+    "close/value": ("close", "value"),
+    "configure/intent": ("configure", "intent"),
+    "configure/outcome": ("configure", "outcome"),
+    "drive/drive": ("one", "other"),
+    "drive/settlement": ("drive", "settlement"),
+    "frames/settlement": ("frames", "settlement"),
+    "lane/lane": ("one", "other"),
+    "memo/outcome": ("memo", "outcome"),
+    "outcome/outcome": ("one", "other"),
+    "progress/outcome": ("progress", "outcome"),
+    "reopen/drive": ("reopen", "drive"),
+    "takeover/commit": ("takeover", "commit"),
+}
+"""Each pair of what exists, and its two orders, each by the step that comes first."""
+
+LATER: dict[str, str] = {
+    "cancel_queued/consumption": "cancel_queued",
+    "next_run/accept": "next_run",
+    "submit/terminal": "submit",
+    "decide/abort": "decide",
+}
+"""Pairs of which one step does not exist: the method of a lane that is missing."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Played(NamedTuple):
+    """A test plays an order of a pair on these backends."""
+
+    pair: str
+    first: str
+    backends: tuple[Backend, ...]
+    test: str
+    function: Callable[..., Any]
+
+
+PLAYED: list[Played] = []
+
+
+def plays(pair: str, *, first: str, backends: tuple[Backend, ...] = BACKENDS) -> Callable[[F], F]:
+    """The decorated test plays the order of ``pair`` in which ``first`` comes first."""
+
+    def decorate(function: F) -> F:
+        PLAYED.append(Played(pair, first, backends, f"{function.__module__}::{function.__name__}", function))
+        return function
+
+    return decorate
