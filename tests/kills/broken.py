@@ -1,0 +1,87 @@
+"""Defects that a library without this proof could have, given to one process so that the proof can be seen to fail."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from agentlane.errors import AgentLaneError
+from agentlane.machine import planning
+from agentlane.storage.files import FileSystem
+from agentlane.storage.lock import OwnerLock
+
+
+def replays_never() -> None:
+    """A call that must not run again runs again."""
+    planning.may_replay = lambda call, now, rules: now.problem is None
+
+
+def keeps_the_lock() -> None:
+    """Who owns a session is what its lock file says, and a dead owner does not take that back."""
+    acquire, release = OwnerLock.acquire.__func__, OwnerLock.release  # type: ignore[attr-defined]
+
+    def acquired(cls: type[OwnerLock], lock_path: Path, *, error: type[AgentLaneError], what: str) -> OwnerLock:
+        if lock_path.exists() and lock_path.read_bytes():
+            raise error(f"{what} is open for writing")
+        lock: OwnerLock = acquire(cls, lock_path, error=error, what=what)
+        return lock
+
+    def released(self: OwnerLock, *, unlink: bool = False) -> None:
+        if self.held:
+            os.truncate(self.path, 0)
+        release(self, unlink=unlink)
+
+    OwnerLock.acquire = classmethod(acquired)  # type: ignore[assignment, method-assign]
+    OwnerLock.release = released  # type: ignore[method-assign]
+
+
+def writes_late() -> None:
+    """A commit is reported while the end of its line is in a buffer of the process, to be written with the next one."""
+    late = _Late()
+    pread, status_at, close = FileSystem.pread, FileSystem.status_at, FileSystem.close
+
+    def late_pread(self: FileSystem, descriptor: int, size: int, offset: int) -> bytes:
+        late.flush()
+        return pread(self, descriptor, size, offset)
+
+    def late_close(self: FileSystem, descriptor: int) -> None:
+        late.flush()
+        close(self, descriptor)
+
+    FileSystem.write = lambda self, descriptor, data: late.write(descriptor, data)  # type: ignore[method-assign]
+    FileSystem.pread = late_pread  # type: ignore[method-assign]
+    FileSystem.status_at = lambda self, path: late.status(status_at(self, path))  # type: ignore[method-assign]
+    FileSystem.close = late_close  # type: ignore[method-assign]
+
+
+class _Late:
+    """The bytes of the one session file that are not written yet."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._descriptor = -1
+        self._inode = -1
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        self.flush()
+        self._held, self._descriptor, self._inode = bytes(data), descriptor, os.fstat(descriptor).st_ino
+        return len(data)
+
+    def flush(self) -> None:
+        held, self._held = self._held, b""
+        if held:
+            os.write(self._descriptor, held)
+
+    def status(self, status: os.stat_result) -> os.stat_result:
+        fields = list(status)
+        fields[stat.ST_SIZE] += len(self._held) if status.st_ino == self._inode else 0
+        return os.stat_result(fields)
+
+
+BREAKS: dict[str, Callable[[], None]] = {
+    "replays_never": replays_never,
+    "keeps_the_lock": keeps_the_lock,
+    "writes_late": writes_late,
+}

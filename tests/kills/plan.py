@@ -1,0 +1,118 @@
+"""Where and how processes are ended: chosen by a seeded chance among what was killed least, and counted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+from tests.kills.history import AFTER_SIGNAL, WALL, History, Life, Place, Wall
+from tests.kills.reports import CLOSING, HOWS, How, Stop
+from tests.kills.work import WORKS
+
+SPINS_MAX = 20_000
+"""How long a parent is busy at most before it sends a signal, in turns of an empty loop; about half a millisecond."""
+
+WALL_HOWS: tuple[How, ...] = ("kill", "kill", "term", "term host", "int")
+WALL_SHARE = 0.4
+DEADLY: tuple[How, ...] = ("kill", "held", "exit", "term")
+
+
+class Plan:
+    """The kills on one disk: what was reached so far, what was killed there, and what to kill next."""
+
+    def __init__(self, seed: str) -> None:
+        self.chance = random.Random(seed)
+        self.reached: dict[Place, int] = {}
+        """Every row, with how often it was reached at most in one life of that part."""
+        self.killed: Counter[Place] = Counter()
+        self.hows: Counter[How] = Counter()
+        self.processes = 0
+        self._lines: dict[str, int] = defaultdict(lambda: 1)
+        self._order = 0
+
+    @property
+    def kills(self) -> int:
+        """How many processes were ended before they came to their end."""
+        return sum(self.hows.values())
+
+    def next_how(self) -> How:
+        """Each way to end in turn."""
+        self._order += 1
+        return HOWS[self._order % len(HOWS)]
+
+    def end_one(self, history: History) -> Life:
+        """Let one process of ``history`` begin, and end it somewhere."""
+        if self.chance.random() < WALL_SHARE or not self._places(history.part):
+            lines = self.chance.randrange(self._lines[history.part] + 1)
+            how = self.chance.choice(WALL_HOWS)
+            life = history.run_by_the_wall(Wall(how, lines, self.chance.randrange(SPINS_MAX)))
+        else:
+            life = history.run(*self._stops(history.part, self.next_how()))
+        self.count(life)
+        return life
+
+    def count(self, life: Life) -> None:
+        """Take note of where a process has been and where it was ended."""
+        self.processes += 1
+        self._lines[life.part] = max(self._lines[life.part], len(life.reports))
+        counts = Counter(life.rows())
+        for place, count in counts.items():
+            self.reached[place] = max(self.reached.get(place, 0), count)
+        if life.how is not None:
+            self.hows[life.how] += 1
+            self.killed.update(life.places())
+
+    def missing(self) -> set[str]:
+        """The rows that were reached and never killed."""
+        killed = {place.row for place in self.killed}
+        return {place.row for place in self.reached} - killed
+
+    def hunt(self, row: str) -> tuple[str, bool, list[Stop]]:
+        """How to kill one row: the work to do, whether in a recovery, and where to stop the process."""
+        place = self.chance.choice([each for each in self.reached if each.row == row])
+        closing, part = place.part.startswith(AFTER_SIGNAL), place.part.removeprefix(AFTER_SIGNAL)
+        work, when = part.split()
+        stops = [Stop(self.chance.choice(DEADLY), row, self.chance.randint(1, self.reached[place]))]
+        if closing:
+            stops = [*self._signal(part), Stop("kill", row)]
+        return work, when == "again", stops
+
+    def _stops(self, part: str, how: How) -> list[Stop]:
+        """Where to end a process: at what was killed least; now and then while it closes."""
+        if how in CLOSING and self.chance.random() < 0.5 and self._places(AFTER_SIGNAL + part):
+            place = self._least(AFTER_SIGNAL + part)
+            return [*self._signal(part), Stop("kill", place.row)]
+        place = self._least(part)
+        return [Stop(how, place.row, self.chance.randint(1, self.reached[place]))]
+
+    def _signal(self, part: str) -> list[Stop]:
+        place = self.chance.choice(self._places(part))
+        return [Stop(self.chance.choice(sorted(CLOSING)), place.row, self.chance.randint(1, self.reached[place]))]
+
+    def _places(self, part: str) -> list[Place]:
+        return sorted(place for place in self.reached if place.part == part)
+
+    def _least(self, part: str) -> Place:
+        rows: Counter[str] = Counter()
+        for place, count in self.killed.items():
+            rows[place.row] += count
+        places = self._places(part)
+        least = min(rows[place.row] for place in places)
+        return self.chance.choice([place for place in places if rows[place.row] == least])
+
+    def table(self) -> str:
+        """What was killed, for people."""
+        rows: Counter[str] = Counter()
+        for place, count in self.killed.items():
+            rows[place.row] += count
+        walls = rows.pop(WALL, 0)
+        lines = [f"{self.kills} kills in {self.processes} processes"]
+        lines.append("by kind: " + ", ".join(f"{how} {count}" for how, count in sorted(self.hows.items())))
+        lines.append(f"by wall time {walls}, at boundaries {self.kills - walls}:")
+        lines += [f"  {count:4} {row}" for row, count in sorted(rows.items())]
+        return "\n".join(lines)
+
+
+def works(plan: Plan) -> str:
+    """The work of the next history."""
+    return plan.chance.choice(sorted(WORKS))

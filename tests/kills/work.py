@@ -1,0 +1,210 @@
+"""The work that is killed: what the model says, which tools there are, what each effect leaves outside of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlane import Agent, RetryPolicy, Tool, ToolContext
+from agentlane.clock import Clock
+from agentlane.data.operations import ReplayPolicy
+from agentlane.testing.models import ScriptedModel
+from agentlane.testing.script import Answer, ScriptedCall, as_answer, call, fail, say, think
+
+POLICIES: dict[str, ReplayPolicy] = {
+    "read": "safe",
+    "put": "idempotent",
+    "run": "never",
+    "alone": "never",
+    "block": "safe",
+    "once": "never",
+    "steps": "safe",
+    "wait": "never",
+    "watch": "safe",
+}
+"""The tools. ``alone`` is a barrier; ``block`` and ``once`` are plain functions; ``steps`` keeps a memo; ``wait`` and
+``watch`` do not end by themselves when they run for the first time."""
+
+PLAIN = frozenset({"block", "once"})
+WAITING = frozenset({"wait", "watch"})
+TURNS_MAX = 12
+"""How many turns of the loop a tool takes at most."""
+
+
+class Turn(NamedTuple):
+    """A prompt and what the model says to it."""
+
+    prompt: str
+    answers: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every process of a history does: each lane's prompts in order, all lanes at once.
+
+    ``aborts``: the first operation is aborted once every tool that waits has begun. ``delta_ms``: how slow answers are.
+    """
+
+    name: str
+    lanes: dict[str, Callable[[], Sequence[Turn]]]
+    aborts: int = 0
+    delta_ms: int = 0
+
+    def operations(self) -> list[str]:
+        """The ids of all operations."""
+        return [f"{lane}-{number}" for lane, turns in self.lanes.items() for number in range(len(turns()))]
+
+    def agent(self, lane: str, tools: list[Tool[Any, Any]], clock: Clock) -> Agent[Any, Any]:
+        """The agent of one lane of one process."""
+        turns = [turn.answers for turn in self.lanes[lane]()]
+        model = ScriptedModel(turns=turns, deltas=8, delta_ms=self.delta_ms, clock=clock)
+        return Agent(model=model, tools=tools, retry=RetryPolicy(base_ms=1, cap_ms=5))
+
+
+def _mixed() -> list[Turn]:
+    return [
+        Turn(
+            "look around",
+            [
+                [
+                    think("hm", signature="s"),
+                    say("looking"),
+                    call("read", x=0),
+                    call("read", x=1, progress=True),
+                    call("run", x=2, progress=True),
+                    call("put", x=3),
+                    call("steps", x=4),
+                ],
+                [call("run", x=5), call("alone", x=6), call("once", x=7), call("block", x=8)],
+                "tidy enough",
+            ],
+        ),
+        Turn("tidy up", [fail("overloaded", retryable=True), [call("run", x=9), call("block", x=10)], "done"]),
+    ]
+
+
+def _stream() -> list[Turn]:
+    tale = "once there was a process that was killed again and again"
+    return [
+        Turn("tell", [[think("which one", signature="s"), say(tale), call("read", x=0)], "and it went on " * 3]),
+        Turn("more", [[say("that was all"), call("run", x=1)], "really"]),
+    ]
+
+
+def _abort() -> list[Turn]:
+    calls = [call("wait", x=0, progress=True), call("run", x=1), call("watch", x=2), call("alone", x=3)]
+    return [Turn("go", [calls, "went on"]), Turn("and now", [[call("run", x=4)], "after"])]
+
+
+def _lane(number: int) -> Callable[[], list[Turn]]:
+    calls = [call("run", x=number), call("read", x=number), call("once", x=number)]
+    return lambda: [Turn(f"go {number}", [calls, f"gone {number}"])]
+
+
+WORKS = {
+    each.name: each
+    for each in [
+        Work("mixed", {"main": _mixed}),
+        Work("stream", {"main": _stream}, delta_ms=40),
+        Work("abort", {"main": _abort}, aborts=2),
+        Work("lanes", {f"lane-{number}": _lane(number) for number in range(3)}),
+    ]
+}
+
+
+class Outside:
+    """The world outside of the store: a line before and a line after each effect, in a file that outlives everyone."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self._path = str(folder / "effects.log")
+        self._chance = chance
+        self._waiting = 0
+        self._watched: asyncio.Future[None] | None = None
+        self._wanted = 0
+
+    async def waiting(self, count: int) -> None:
+        """Return once ``count`` tools wait."""
+        self._wanted = count
+        self._watched = asyncio.get_running_loop().create_future()
+        await self._watched
+
+    def tools(self, lane: str) -> list[Tool[Any, Any]]:
+        """The tools of one lane of one process."""
+        return [self._tool(lane, name) for name in POLICIES]
+
+    def _tool(self, lane: str, name: str) -> Tool[Any, Any]:
+        async def run(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+            label = f"{lane}/{name}:{arguments['x']}"
+            self._note("start", label, ctx)
+            if arguments.get("progress"):
+                await ctx.progress("half")
+            if name == "steps" and await ctx.memo("step") is None:
+                await ctx.set_memo("step", 1)
+            if name in WAITING and ctx.attempt == 1:
+                await self._hang()
+            for _ in range(self._chance.randrange(TURNS_MAX)):
+                await asyncio.sleep(0)
+            self._note("end", label, ctx)
+            return done(label, ctx.attempt)
+
+        def block(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+            label = f"{lane}/{name}:{arguments['x']}"
+            self._note("start", label, ctx)
+            self._note("end", label, ctx)
+            return done(label, ctx.attempt)
+
+        function = block if name in PLAIN else run
+        return Tool(name, function, replay=POLICIES[name], parallel=name != "alone")
+
+    async def _hang(self) -> None:
+        self._waiting += 1
+        if self._watched is not None and self._waiting >= self._wanted and not self._watched.done():
+            self._watched.set_result(None)
+        await asyncio.get_running_loop().create_future()
+
+    def _note(self, what: str, label: str, ctx: ToolContext[Any]) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, f"{what} {label} {ctx.attempt} {ctx.call_id} {ctx.idempotency_key}\n".encode())
+        finally:
+            os.close(descriptor)
+
+
+def done(label: str, attempt: int) -> str:
+    """What a tool returns: its result says which of its starts it is of."""
+    return f"{label} done by start {attempt}"
+
+
+class Expected(NamedTuple):
+    """A message of the conversation without any interruption: its line, or the label of a call whose result it is."""
+
+    line: str
+    label: str | None = None
+
+
+def expected(work: Work, lane: str) -> list[list[Expected]]:
+    """For each operation of a lane, what it adds to the conversation when nobody stops it."""
+    found = []
+    for turn in work.lanes[lane]():
+        lines = [Expected(f"user {turn.prompt}")]
+        for answer in map(as_answer, turn.answers):
+            if answer.kept:
+                lines.append(Expected(f"assistant {_text(answer)}"))
+                calls = [part for part in answer.parts if isinstance(part, ScriptedCall)]
+                lines += [Expected("", f"{lane}/{each.name}:{(each.arguments or {})['x']}") for each in calls]
+        found.append(lines)
+    return found
+
+
+def _text(answer: Answer) -> str:
+    texts = [part.text for part in answer.parts if type(part) is type(say(""))]
+    return "".join(texts)
+
+
+def policy_of(label: str) -> ReplayPolicy:
+    return POLICIES[label.split("/")[1].split(":")[0]]

@@ -1,0 +1,75 @@
+"""A process that has imported everything and forks a child for each job: ``zygote.py DESCRIPTOR``.
+
+The descriptor is a socket. A job comes as its length and its text, with the child's two descriptors: where it reports
+to, and the gate it waits at. The answers are lines: ``began PID``, and ``ended PID STATUS`` as ``waitpid`` tells it. A
+child leaves by the end of this script, as any program does, so what keeps an interpreter from exiting keeps it too.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+
+from tests.kills.life import SIGNALS, live
+from tests.kills.reports import Job, read_job
+
+JOB_BYTES_MAX = 1 << 16
+
+
+def serve(parent: socket.socket) -> tuple[Job, int, int] | None:
+    """Fork and reap until the parent goes (None), or this is a child: its job and descriptors."""
+    children: set[int] = set()
+    # What is imported stays as it is: no child's collector walks through it, and copies it by that.
+    gc.collect()
+    gc.freeze()
+    # A child that is not itself yet must not die of what is meant for it in our name: it lets them in when it is.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    woken, wake = os.pipe()
+    for each in (woken, wake):
+        os.set_blocking(each, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    while True:
+        ready, _, _ = select.select([parent.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            _reap(parent, children)
+        if parent.fileno() not in ready:
+            continue
+        text, descriptors, _, _ = socket.recv_fds(parent, JOB_BYTES_MAX, 2)
+        if not text:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+            return None
+        reports, gate = descriptors
+        child = os.fork()
+        if child == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(woken)
+            os.close(wake)
+            return read_job(text), reports, gate
+        os.close(reports)
+        os.close(gate)
+        children.add(child)
+        parent.sendall(f"began {child}\n".encode())
+
+
+def _reap(parent: socket.socket, children: set[int]) -> None:
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        children.discard(pid)
+        parent.sendall(f"ended {pid} {status}\n".encode())
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as parent:
+        given = serve(parent)
+    if given is not None:
+        sys.exit(live(*given))
