@@ -1,0 +1,218 @@
+"""Recipes of ``Branch``, ``AgentLane``, the verbs, and what a running tool may do."""
+
+from __future__ import annotations
+
+from agentlane import Prompt, TextPart, Usage, UserMessage, accept, drive, request_abort, requestAbort
+from tests.cancellation.recipes import Call, recipe
+from tests.cancellation.world import World
+
+HELLO = UserMessage(content=(TextPart(text="hello"),))
+
+
+@recipe("Branch.entries")
+async def entries(world: World) -> Call:
+    branch = world.session.branch("main")
+    return lambda: branch.entries(limit=1)
+
+
+@recipe("Branch.messages")
+async def messages(world: World) -> Call:
+    return world.session.branch("main").messages
+
+
+@recipe("Branch.append_message")
+async def append_message(world: World) -> Call:
+    branch = world.session.branch("side")
+    return lambda: branch.append_message(HELLO)
+
+
+@recipe("Branch.append_custom")
+async def append_custom(world: World) -> Call:
+    branch = world.session.branch("main")
+    return lambda: branch.append_custom("note", {"n": 2})
+
+
+# Work.
+
+
+@recipe("AgentLane.accept")
+async def accept_method(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.accept(Prompt("hello"), operation_id="op")
+
+
+@recipe("AgentLane.accept", case="once more")
+async def accept_again(world: World) -> Call:
+    lane = await world.lane()
+    await lane.run("hello", operation_id="op")
+    return lambda: lane.accept(Prompt("hello"), operation_id="op")
+
+
+@recipe("accept")
+async def accept_verb(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: accept(lane, Prompt("hello"))
+
+
+@recipe("AgentLane.drive", case="a request")
+async def drive_a_request(world: World) -> Call:
+    lane = await world.accept("hello")
+    return lane.drive
+
+
+@recipe("AgentLane.drive", case="a call")
+async def drive_a_call(world: World) -> Call:
+    lane = await world.accept("call save")
+    return lambda: lane.drive("op")
+
+
+@recipe("AgentLane.drive", case="joined")
+async def drive_joined(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+
+    async def call() -> None:
+        world.let_go.set()
+        await lane.drive()
+
+    return call
+
+
+@recipe("AgentLane.drive", case="through a retry")
+async def drive_through_a_retry(world: World) -> Call:
+    lane = await world.accept("fail")
+    world.move_clock_on()
+    return lane.drive
+
+
+@recipe("AgentLane.drive", case="until a retry")
+async def drive_until_a_retry(world: World) -> Call:
+    lane = await world.accept("fail")
+    return lambda: lane.drive(wait_for_retry=False)
+
+
+@recipe("AgentLane.drive", case="settled")
+async def drive_settled(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.drive("op-first")
+
+
+@recipe("AgentLane.drive", case="after a reopen")
+async def drive_restored(world: World) -> Call:
+    await world.in_a_call()
+    await world.session.close()
+    world.let_go.set()
+    await world.reopen()
+    lane = await world.lane()
+    return lane.drive
+
+
+@recipe("drive")
+async def drive_verb(world: World) -> Call:
+    lane = await world.accept("call tell")
+    return lambda: drive(lane)
+
+
+@recipe("AgentLane.request_abort", case="in a request")
+async def request_abort_in_a_request(world: World) -> Call:
+    lane = await world.drive("hang")
+    await world.talker.hanging.wait()
+    return lambda: lane.request_abort("op")
+
+
+@recipe("AgentLane.request_abort", case="settled")
+async def request_abort_settled(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.request_abort("op-first")
+
+
+@recipe("AgentLane.requestAbort")
+async def request_abort_alias(world: World) -> Call:
+    lane = await world.accept("hello")
+    return lambda: lane.requestAbort("op")
+
+
+@recipe("request_abort")
+async def request_abort_verb(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+    return lambda: request_abort(lane, "op")
+
+
+@recipe("requestAbort")
+async def request_abort_verb_alias(world: World) -> Call:
+    lane = await world.accept("hello")
+    return lambda: requestAbort(lane, "op")
+
+
+@recipe("AgentLane.result")
+async def result(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.result("op-first")
+
+
+@recipe("AgentLane.run")
+async def run(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.run("call save", operation_id="op")
+
+
+@recipe("AgentLane.resume")
+async def resume(world: World) -> Call:
+    lane = await world.accept("call tell")
+    return lane.resume
+
+
+@recipe("AgentLane.abort")
+async def abort(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+    return lane.abort
+
+
+@recipe("AgentLane.configure", case="at rest")
+async def configure(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.configure(tools=["tell"], settings={"warm": 1})
+
+
+@recipe("AgentLane.configure", case="in a call")
+async def configure_in_a_call(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+    return lambda: lane.configure(settings={"warm": 1})
+
+
+@recipe("AgentLane.record_usage")
+async def record_usage(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.record_usage(Usage(output_tokens=3))
+
+
+# Inside a tool.
+
+
+@recipe("ToolContext.progress")
+async def progress(world: World) -> Call:
+    context = await world.in_a_call()
+    return lambda: context.progress("half way")
+
+
+@recipe("ToolContext.progress", case="soon after another")
+async def second_progress(world: World) -> Call:
+    context = await world.in_a_call()
+    await context.progress("begun")
+    return lambda: context.progress("half way")
+
+
+@recipe("ToolContext.set_memo")
+async def set_memo(world: World) -> Call:
+    context = await world.in_a_call()
+    return lambda: context.set_memo("new", 1)
+
+
+@recipe("ToolContext.memo")
+async def memo(world: World) -> Call:
+    context = await world.in_a_call()
+    await context.set_memo("given", 1)
+    return lambda: context.memo("given")

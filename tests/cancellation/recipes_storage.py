@@ -1,0 +1,147 @@
+"""Recipes of what can be waited for below a session: stores, their sessions' storages, and clocks."""
+
+from __future__ import annotations
+
+from agentlane import SystemClock
+from agentlane.storage import Address, JsonlStore, SessionStorage, SetValue, SqliteStore
+from tests.cancellation.recipes import Call, opened, recipe
+from tests.cancellation.world import World
+
+ADDRESS = Address("app.test", "value")
+
+
+@recipe("Store.create")
+async def create(world: World) -> Call:
+    return lambda: world.store.create("u")
+
+
+@recipe("SqliteStore.create_first", "JsonlStore.create_first", backends=("jsonl", "sqlite"))
+async def create_first(world: World) -> Call:
+    if world.backend == "jsonl":
+        return JsonlStore(world.folder / "other", clock=world.clock).create_first
+    return SqliteStore(world.folder / "other.db", clock=world.clock).create_first
+
+
+@recipe("Store.open")
+async def open_storage(world: World) -> Call:
+    async def call() -> None:
+        await opened(world)
+
+    return call
+
+
+@recipe("Store.list")
+async def list_sessions(world: World) -> Call:
+    return world.store.list
+
+
+@recipe("Store.delete")
+async def delete(world: World) -> Call:
+    return lambda: world.store.delete("t")
+
+
+@recipe("Store.open_operations")
+async def open_operations(world: World) -> Call:
+    await world.accept("hello")
+    return world.store.open_operations
+
+
+@recipe("Store.close", ends_store=True)
+async def close_store(world: World) -> Call:
+    await opened(world)
+    return world.store.close
+
+
+# One session's storage.
+
+
+@recipe("SessionStorage.submit", "Pending.__await__")
+async def submit(world: World) -> Call:
+    storage = await opened(world)
+
+    async def call() -> None:
+        await storage.submit([SetValue(ADDRESS, b"2")])
+
+    return call
+
+
+async def written(world: World) -> SessionStorage:
+    """The storage of the world's session, opened without it."""
+    await world.session.close()
+    return await opened(world, "s")
+
+
+@recipe("SessionStorage.entries")
+async def entries(world: World) -> Call:
+    tip = world.session.branch("main").tip() or ""
+    storage = await written(world)
+    return lambda: storage.entries([tip, "unknown"])
+
+
+@recipe("SessionStorage.path")
+async def path(world: World) -> Call:
+    tip = world.session.branch("main").tip() or ""
+    storage = await written(world)
+    return lambda: storage.path(tip, newest_first=False)
+
+
+@recipe("SessionStorage.scan")
+async def scan(world: World) -> Call:
+    storage = await written(world)
+    return storage.scan
+
+
+@recipe("SessionStorage.usage")
+async def usage(world: World) -> Call:
+    storage = await written(world)
+    return storage.usage
+
+
+@recipe("SessionStorage.value")
+async def value(world: World) -> Call:
+    storage = await written(world)
+    return lambda: storage.value(ADDRESS)
+
+
+@recipe("SessionStorage.values")
+async def values(world: World) -> Call:
+    storage = await written(world)
+    return lambda: storage.values("app.test")
+
+
+@recipe("SessionStorage.elements")
+async def elements(world: World) -> Call:
+    storage = await written(world)
+    return lambda: storage.elements(Address("app.test", "list"))
+
+
+@recipe("SessionStorage.lists")
+async def lists(world: World) -> Call:
+    storage = await written(world)
+    return lambda: storage.lists("app.test")
+
+
+@recipe("SessionStorage.close")
+async def close(world: World) -> Call:
+    storage = await opened(world)
+
+    async def call() -> None:
+        storage.submit([SetValue(ADDRESS, b"2")])
+        await storage.close()
+
+    return call
+
+
+# Clocks.
+
+
+@recipe("Clock.sleep_until")
+async def sleep_on_a_clock(world: World) -> Call:
+    world.move_clock_on()
+    return lambda: world.clock.sleep_until(world.clock.now_ms() + 10)
+
+
+@recipe("SystemClock.sleep_until", backends=("memory",))
+async def sleep(world: World) -> Call:
+    clock = SystemClock()
+    return lambda: clock.sleep_until(clock.now_ms() + 2)
