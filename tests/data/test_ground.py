@@ -287,6 +287,49 @@ def test_what_is_no_prompt_is_refused_with_its_path(request_: Any, why: str) -> 
     assert str(caught.value).startswith(why)
 
 
+NAME_127 = "x" * 127
+
+
+@pytest.mark.parametrize(
+    "mime_type", ["image/png", "image/svg+xml", "a/b", "9/9", f"{NAME_127}/{NAME_127}", "a/a!#$&-^_.+"]
+)
+def test_a_media_type_is_two_names(mime_type: str) -> None:
+    (message,) = prompt_messages(Prompt(images=(ImagePart(data="", mime_type=mime_type),)))
+
+    assert message.content == (ImagePart(data="", mime_type=mime_type),)
+
+
+@pytest.mark.parametrize(
+    "mime_type",
+    [
+        *(
+            "",
+            "png",
+            "image/",
+            "/png",
+            "image/png/x",
+            "image/png;q=1",
+            " image/png",
+            "image/png\n",
+            "image/é",
+            "image/-x",
+        ),
+        *(f"{NAME_127}x/png", f"image/{NAME_127}x", "x" * 1_000_000),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_what_is_no_media_type_is_refused_in_few_words(mime_type: str) -> None:
+    for request in (
+        Prompt("see", images=(ImagePart(data="", mime_type=mime_type),)),
+        Prompt(messages=(UserMessage(content=(ImagePart(data="", mime_type=mime_type),)),)),
+    ):
+        with pytest.raises(InvalidMessage) as caught:
+            prompt_messages(request)
+
+        assert ".mime_type: " in str(caught.value) and "is not a media type" in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
 def test_a_digest_is_that_of_the_messages_on_that_lane() -> None:
     same = request_digest("main", prompt_messages(Prompt("hi")))
 

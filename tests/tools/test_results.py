@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from agentlane.data import codec
 from agentlane.data.messages import ImagePart, TextPart, ToolCallPart, ToolResultMessage
-from agentlane.driver.tool_results import Sealed, error_text, progress_parts, seal_error, seal_value
+from agentlane.driver.tool_results import PART_BYTES, Sealed, error_text, progress_parts, seal_error, seal_value
 from agentlane.errors import InvalidMessage
 from agentlane.tool import ToolResult
 
@@ -120,6 +120,10 @@ for _ in range(65):
         (ToolResult(content=["a"]), "result.content[0]: a TextPart or ImagePart is needed here, not str"),
         (ToolResult(content=[text(b"a")]), "result.content[0].text: text is needed here, not bytes"),
         (ToolResult(content=[ImagePart(data=b"raw", mime_type="image/png")]), "result.content[0].data: text is needed"),
+        (
+            ToolResult(content=[ImagePart(data="", mime_type="png")]),
+            "result.content[0].mime_type: 'png' is not a media",
+        ),
         (ToolResult(content="x", details={"n": math.nan}), "result.details.n: nan is not a JSON number"),
         (ToolResult(content="x", details={1, 2}), "result.details: a set is not JSON data"),
         (ToolResult(content="x", details=Found("a")), "result.details: a Found is not JSON data"),
@@ -127,7 +131,7 @@ for _ in range(65):
         (ToolResult(content="x", is_error=Hostile()), "is_error and terminate are True or False, not Hostile"),
         (ToolResult(content="x", terminate=1), "is_error and terminate are True or False, not int"),
     ],
-    ids=[f"bad {number}" for number in range(24)],
+    ids=[f"bad {number}" for number in range(25)],
 )
 def test_what_cannot_be_kept_becomes_an_error_result_that_says_where(value: Any, why: str) -> None:
     message = sealed(value)
@@ -165,7 +169,7 @@ def test_text_that_just_fits_is_whole(unit: str) -> None:
 
 
 def test_the_bound_is_for_all_parts_together() -> None:
-    message = sealed([text("a" * 6), text("b" * 6), text("c"), text("d")], 10)
+    message = sealed([text("a" * 6), text("b" * 6), text("c"), text("d")], 10 + PART_BYTES)
 
     assert message.content == (
         text("a" * 6),
@@ -175,17 +179,65 @@ def test_the_bound_is_for_all_parts_together() -> None:
 
 
 def test_many_parts_beyond_the_bound_leave_one_mark() -> None:
-    message = sealed([text("x" * 9) for _ in range(10_000)], 10)
+    message = sealed([text("x" * 9) for _ in range(10_000)], 10 + PART_BYTES)
 
-    assert len(message.content) == 3
+    assert message.content == (
+        text("x" * 9),
+        text("x\n[cut: 8 of 9 bytes left out]"),
+        text("[9998 more parts left out]"),
+    )
+
+
+SIGNED = TextPart(text="", signature="s" * 100)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        text(""),
+        text("x"),
+        ImagePart(data="", mime_type="image/png"),
+        ImagePart(data="A" * 9_999, mime_type="a/b"),
+        SIGNED,
+    ],
+    ids=["empty text", "text", "empty image", "big image", "signature"],
+)
+@pytest.mark.parametrize("limit", [1, 96, 97, 200, 1_000])
+def test_no_number_of_parts_is_stored_beyond_the_bound(part: TextPart | ImagePart, limit: int) -> None:
+    made = seal_value(CALL, [part for _ in range(10_000)], limit)
+    shown = progress_parts([part for _ in range(10_000)], limit)
+
+    assert made.message.content == shown and made.message.text.endswith(" more parts left out]")
+    # The frames of the message, of its first part and of two marks are not counted.
+    assert len(made.payload) <= limit + 400
+
+
+@pytest.mark.parametrize("size", [20, 1_000_000])
+def test_a_signature_counts_and_is_kept_whole_or_left_out(size: int) -> None:
+    signed = TextPart(text="see", signature="é" * (size // 2))
+
+    assert sealed(signed, size + 3).content == (signed,)
+    assert sealed([signed, text("more")], size + 2 + 3 * PART_BYTES).content == (signed, text("more"))
+    assert sealed([signed, text("more")], 10).content == (
+        text("see"),
+        text(f"[signature left out: {size} bytes do not fit in 10]"),
+        text("[1 more part left out]"),
+    )
+
+
+def test_an_image_counts_with_its_type() -> None:
+    assert sealed(IMAGE, 13).content == (IMAGE,)
+    assert sealed(IMAGE, 12).content == (text("[image left out: 13 bytes do not fit in 12]"),)
+    assert sealed(ImagePart(data="é", mime_type="a/b"), 4).content != (ImagePart(data="é", mime_type="a/b"),)
 
 
 def test_an_image_that_does_not_fit_is_left_out_and_said_so() -> None:
-    big = ImagePart(data="A" * 50, mime_type="image/png")
+    limit = 20 + 2 * PART_BYTES
+    big = ImagePart(data="A" * limit, mime_type="image/png")
 
-    message = sealed([text("see"), big, IMAGE], 10)
+    message = sealed([text("see"), big, IMAGE], limit)
 
-    assert message.content == (text("see"), text("[image left out: 50 bytes do not fit in 10]"), IMAGE)
+    assert message.content == (text("see"), text(f"[image left out: {limit + 9} bytes do not fit in {limit}]"), IMAGE)
 
 
 def test_details_that_do_not_fit_are_left_out_and_said_so() -> None:
@@ -244,7 +296,7 @@ def test_an_error_result_is_clean_and_bounded() -> None:
 
 def test_progress_is_checked_and_bounded_like_a_result() -> None:
     assert progress_parts("half", 100) == (text("half"),)
-    assert progress_parts([text("a"), IMAGE], 100) == (text("a"), IMAGE)
+    assert progress_parts([text("a"), IMAGE], 1_000) == (text("a"), IMAGE)
     assert progress_parts("", 100) == ()
     assert progress_parts("abc", 2)[0] == text("ab\n[cut: 1 of 3 bytes left out]")
     for bad in (None, 5, {"a": 1}, ["a"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TypeAlias
 
 import msgspec
@@ -11,6 +12,10 @@ from msgspec import Struct
 from agentlane.data.border import clean_text
 from agentlane.data.messages import ImagePart, TextPart, UserMessage, UserPart, user
 from agentlane.errors import InvalidMessage
+
+_NAME = "[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_MIME_TYPE = re.compile(f"{_NAME}/{_NAME}")
+"""RFC 6838, section 4.2: what the names of a type and a subtype may be."""
 
 
 class Prompt(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="prompt"):
@@ -75,9 +80,17 @@ def checked_part(part: object, path: str) -> UserPart:
 def _checked_image(image: object, path: str) -> ImagePart:
     if not isinstance(image, ImagePart):
         raise InvalidMessage(f"{path}: an ImagePart is needed here, not {type(image).__name__}", path=path)
-    return ImagePart(
-        data=clean_text(image.data, f"{path}.data"), mime_type=clean_text(image.mime_type, f"{path}.mime_type")
-    )
+    mime_type = clean_text(image.mime_type, f"{path}.mime_type")
+    if _MIME_TYPE.fullmatch(mime_type) is None:
+        raise InvalidMessage(
+            f"{path}.mime_type: {_short(mime_type)} is not a media type; give one like 'image/png', without more",
+            path=f"{path}.mime_type",
+        )
+    return ImagePart(data=clean_text(image.data, f"{path}.data"), mime_type=mime_type)
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r}... ({len(text)} characters)"
 
 
 def request_digest(lane: str, messages: tuple[UserMessage, ...]) -> str:

@@ -15,6 +15,9 @@ from agentlane.errors import InvalidMessage
 from agentlane.machine.outcomes import error_result
 from agentlane.tool import ToolResult
 
+PART_BYTES = 96
+"""What a part costs beside what it holds: at least its frame as JSON, or a mark that it was left out."""
+
 
 class Sealed(NamedTuple):
     """A result as it will be read back, its encoded form, and the tool's wish to end the run."""
@@ -112,27 +115,41 @@ def _flag(value: Any) -> bool:
 def _bounded(parts: tuple[UserPart, ...], limit_bytes: int) -> tuple[UserPart, ...]:
     """Parts of at most ``limit_bytes`` together: text is cut at a code point with a mark, images that do not fit go.
 
-    Behind a cut nothing more fits: one mark says how many parts were left out there.
+    All that a part holds counts, and each part behind the first costs ``PART_BYTES`` more, so that no number of empty
+    ones is free. Behind a cut nothing more fits: one mark says how many parts were left out there.
     """
     kept: list[UserPart] = []
     left = limit_bytes
     for index, part in enumerate(parts):
-        if isinstance(part, ImagePart):
-            size = len(part.data)
-            if size > left:
-                kept.append(TextPart(text=f"[image left out: {size} bytes do not fit in {limit_bytes}]"))
-                continue
+        left -= PART_BYTES if index else 0
+        if left < 0:
+            kept.append(_left_out(len(parts) - index))
+            break
+        size = _size(part)
+        if size <= left:
             kept.append(part)
+            left -= size
+        elif isinstance(part, ImagePart):
+            kept.append(TextPart(text=f"[image left out: {size} bytes do not fit in {limit_bytes}]"))
+        elif (text_size := len(part.text.encode())) <= left:
+            kept.append(TextPart(text=part.text))
+            kept.append(TextPart(text=f"[signature left out: {size - text_size} bytes do not fit in {limit_bytes}]"))
+            left -= text_size + PART_BYTES
         else:
-            size = len(part.text) if part.text.isascii() else len(part.text.encode())
-            if size > left:
-                kept.append(TextPart(text=_cut(part.text, left)))
-                if index + 1 < len(parts):
-                    kept.append(TextPart(text=f"[{len(parts) - index - 1} more parts left out]"))
-                break
-            kept.append(part)
-        left -= size
+            kept.append(TextPart(text=_cut(part.text, left)))
+            if index + 1 < len(parts):
+                kept.append(_left_out(len(parts) - index - 1))
+            break
     return tuple(kept)
+
+
+def _left_out(count: int) -> TextPart:
+    return TextPart(text=f"[{count} more part{'s' if count > 1 else ''} left out]")
+
+
+def _size(part: UserPart) -> int:
+    texts = (part.data, part.mime_type) if isinstance(part, ImagePart) else (part.text, part.signature or "")
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
 
 
 def _bounded_details(content: tuple[UserPart, ...], details: Any, limit_bytes: int) -> tuple[tuple[UserPart, ...], Any]:
