@@ -51,7 +51,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
       with the same ``ToolContext.idempotency_key``, which the receiver honours.
     - ``parallel``: False makes it a barrier: calls before it end first, it runs alone, then later ones.
     - ``timeout_ms``: how long a call may run; None is without limit.
-    - ``max_result_bytes``: a bound on the result of its own; None takes the agent's.
+    - ``max_result_bytes``: how much a result may hold, its content and its ``details`` each; None takes the agent's.
+      Text is cut there with a mark; an image, a part or details that do not fit are left out with one.
     """
 
     replay: ReplayPolicy = "never"
@@ -350,5 +351,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
-    except Exception:  # foreign exceptions may fail to print themselves
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # foreign exceptions may fail in any way to print themselves
         return type(error).__name__

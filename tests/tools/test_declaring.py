@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 import functools
@@ -515,6 +516,16 @@ class Rude(Exception):
         raise RuntimeError("cannot even say so")
 
 
+class Violent(BaseException):
+    """One that raises ``how`` instead of saying what it is."""
+
+    def __init__(self, how: BaseException) -> None:
+        self.how = how
+
+    def __str__(self) -> str:
+        raise self.how
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -524,24 +535,30 @@ class Rude(Exception):
         (msgspec.ValidationError("Expected x"), "Expected x"),
         (RecursionError("deep"), "deep"),
         (Rude(), "Rude"),
+        (Violent(SystemExit(3)), "Violent"),
+        (Violent(asyncio.CancelledError()), "Violent"),
+        (Violent(GeneratorExit()), "Violent"),
+        (SystemExit(3), "3"),
+        (asyncio.CancelledError(), "CancelledError"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_whatever_a_validator_raises_is_told_to_the_model(error: Exception, text: str) -> None:
+def test_whatever_a_validator_raises_is_told_to_the_model(error: BaseException, text: str) -> None:
     def validate(arguments: dict[str, Any]) -> Any:
         raise error
 
     built = Tool("t", lambda arguments, context: "never", validate=validate)
 
-    with pytest.raises(ArgumentsError, match=f"The arguments of 't' are not valid: {text}"):
+    with pytest.raises(ArgumentsError, match=f"^The arguments of 't' are not valid: {text}$"):
         built.check({}, None)
 
 
-def test_a_validator_that_ends_the_program_does_not() -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Violent(KeyboardInterrupt())], ids=["raised", "printed"])
+def test_only_a_persons_interrupt_goes_through_a_validator(error: BaseException) -> None:
     def validate(arguments: dict[str, Any]) -> Any:
-        raise SystemExit(3)
+        raise error
 
-    with pytest.raises(ArgumentsError, match="SystemExit|3"):
+    with pytest.raises(KeyboardInterrupt):
         Tool("t", lambda arguments, context: "never", validate=validate).check({}, None)
 
 
