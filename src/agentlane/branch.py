@@ -75,7 +75,9 @@ class Branch:
         """Append a message; durable on return. Cancelled: it may be appended, and then is in ``entries``.
 
         Behind an answer whose calls have no results here, one result that says so is placed for each first (not before
-        a tool result that answers one of them). Raises ``InvalidMessage``, ``LaneBusy`` while an operation is open.
+        a tool result that answers one of them). Raises ``InvalidMessage``, also for a tool result that is not the
+        answer's next one (results come in the order of its calls, under their names), ``LaneBusy`` while an operation
+        is open.
         """
         return await verbs.append(self._core, _checked(message))
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentlane import (
     Agent,
@@ -34,6 +35,7 @@ from agentlane.errors import (
     UnknownEntry,
 )
 from agentlane.machine.context import NOT_AVAILABLE
+from agentlane.testing import check_invariants
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call
 from tests.session.places import Place, agent_of, echo
@@ -243,8 +245,8 @@ async def test_a_message_of_each_role_is_appended(place: Place) -> None:
     said = [
         UserMessage(content=(TextPart(text="hi"), image)),
         asking("c1", "c2"),
-        result("c2"),
         result("c1"),
+        result("c2"),
         AssistantMessage(content=(TextPart(text="done"),), stop_reason="stop"),
     ]
 
@@ -262,16 +264,16 @@ async def test_results_are_placed_for_calls_that_have_none_before_another_messag
     session = await place.open()
     branch = await session.create_branch("b")
     await branch.append_message(asking("c1", "c2", "c3"))
-    await branch.append_message(result("c2"))
+    await branch.append_message(result("c1"))
     await branch.append_custom("note")
 
     entry = await branch.append_message(user("go on"))
 
     assert await texts(branch) == [
         "asks c1 c2 c3",
-        "result c2 fine",
+        "result c1 fine",
         "note",
-        "result c1 missing",
+        "result c2 missing",
         "result c3 missing",
         "user go on",
     ]
@@ -350,6 +352,36 @@ async def test_a_result_without_its_call_is_refused(before: tuple[Any, ...], pla
         await branch.append_message(result("c1"))
 
     assert len(await branch.entries()) == len(before)
+
+
+async def test_a_result_out_of_the_order_of_the_calls_or_of_another_tool_is_refused(place: Place) -> None:
+    session = await place.open()
+    branch = await session.create_branch("b")
+    await branch.append_message(user("go"))
+    await branch.append_message(asking("c1", "c2", "c2"))
+
+    async def refused(message: ToolResultMessage, why: str) -> None:
+        held = await branch.entries()
+        with pytest.raises(InvalidMessage) as caught:
+            await branch.append_message(message)
+        assert why in str(caught.value) and await branch.entries() == held
+
+    await refused(result("c2"), "the result for call 'c1' of 'echo' must come before the one for call 'c2'")
+    await refused(replace(result("c1"), name="other"), "call 'c1' is one of 'echo', not of 'other'")
+    await branch.append_message(result("c1"))
+    await refused(result("c1"), "a result for call 'c1' must follow an answer with that call and no result for it")
+    await refused(replace(result("c2"), name=""), "call 'c2' is one of 'echo', not of ''")
+    await branch.append_message(result("c2"))
+    await branch.append_message(result("c2"))
+    await branch.append_message(user("thanks"))
+
+    assert await texts(branch) == [
+        "user go",
+        "asks c1 c2 c2",
+        *("result c1 fine", "result c2 fine", "result c2 fine"),
+        "user thanks",
+    ]
+    assert await check_invariants(session) == []
 
 
 WRONG: list[tuple[Any, str]] = [

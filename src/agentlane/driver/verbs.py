@@ -364,10 +364,22 @@ async def append(lane: LaneCore, body: EntryBody) -> Entry:
 
 
 def _check_answers_call(lane: LaneCore, message: ToolResultMessage) -> None:
+    """Refuse a result that is not the next one of the batch at the tip. # I5"""
     found = lane.open_calls()
-    if found is None or all(call.id != message.call_id for call in found[1]):
+    missing = () if found is None else found[1]
+    if all(call.id != message.call_id for call in missing):
         raise InvalidMessage(
             f"entry: a result for call {message.call_id!r} must follow an answer with that call and no result for it"
+        )
+    first = missing[0]
+    if first.id != message.call_id:
+        raise InvalidMessage(
+            f"entry: the result for call {first.id!r} of {first.name!r} must come before the one for call "
+            f"{message.call_id!r}; append results in the order of the answer's calls"
+        )
+    if first.name != message.name:
+        raise InvalidMessage(
+            f"entry: call {first.id!r} is one of {first.name!r}, not of {message.name!r}; name its result so"
         )
 
 
