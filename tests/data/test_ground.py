@@ -161,6 +161,58 @@ async def test_the_system_clock_tells_milliseconds_and_does_not_sleep_for_what_i
     assert before <= now <= after
 
 
+class Machine:
+    """What a clock sees of a machine: the time of day, the time since the start, and sleeping, which takes no time.
+
+    ``set_by_s``: by how much somebody sets the time of day during the first nap.
+    """
+
+    def __init__(self, *, set_by_s: int) -> None:
+        self.wall_s = 1_700_000_000
+        self.since_s = 0.0
+        self.naps: list[float] = []
+        self._set_by_s = set_by_s
+
+    def time_ns(self) -> int:
+        return round((self.wall_s + self.since_s) * 1_000_000_000)
+
+    def time(self) -> float:
+        return self.since_s
+
+    def get_running_loop(self) -> Machine:
+        return self
+
+    async def sleep(self, delay_s: float) -> None:
+        assert len(self.naps) < 100, f"it sleeps on: {self.naps}"
+        self.naps.append(delay_s)
+        self.since_s += delay_s
+        self.wall_s, self._set_by_s = self.wall_s + self._set_by_s, 0
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "delay_ms", "naps"),
+    [
+        (0, 200, [0.2]),
+        (0, 150_000, [60, 60, 30]),
+        (-600, 200, [0.2]),  # set back: a length of time stays what it is
+        (-600, 90_000, [60, 30]),
+        (600, 90_000, [60]),  # set forward: what is due now is not waited for
+        (10, 90_000, [60, 20]),
+    ],
+)
+async def test_a_sleep_is_no_longer_than_it_was_asked_for_when_somebody_sets_the_clock(
+    set_by_s: int, delay_ms: int, naps: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(set_by_s=set_by_s)
+    monkeypatch.setattr("agentlane.clock.time", machine)
+    monkeypatch.setattr("agentlane.clock.asyncio", machine)
+    clock = SystemClock()
+
+    await clock.sleep_until(clock.now_ms() + delay_ms)
+
+    assert machine.naps == pytest.approx(naps)
+
+
 # Errors.
 
 
