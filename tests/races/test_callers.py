@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from agentlane import (
+    DriveInterrupted,
     Prompt,
     Waiting,
 )
@@ -115,7 +116,7 @@ async def test_a_natively_cancelled_pass_goes_on_with_the_next_drive(staged: Sta
         await at.tools.begun("t1")
         (running,) = [task for task in at.session._runtime.tasks if task.get_name().startswith("agentlane pass")]
         running.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(DriveInterrupted):
             await driving
         while at.lane.inspect().driving:
             await asyncio.sleep(0)

@@ -9,9 +9,12 @@ import pytest
 from agentlane import NoActiveOperation
 from agentlane.data import addresses
 from agentlane.testing.gates import Hold
-from agentlane.testing.script import call, hold
+from agentlane.testing.script import Answer, answer, call, fail, hold, say
 from tests.races.pairs import plays
 from tests.races.stage import HOLDS, Stage, Staged, turns
+
+FRAMES_OUTLIVE_A_FAILURE = True
+"""Frames that are saved behind the end of an operation that fails are left in the store; remove this when not."""
 
 
 @plays("progress/outcome", first="progress")
@@ -111,12 +114,28 @@ async def test_frames_then_the_settlement(staged: Staged, where: Hold) -> None:
         assert await at.sound() == ["user go", "assistant[stop] the answer"]
 
 
+ENDS: dict[str, tuple[Answer, str]] = {
+    "completes": (hold("the answer"), "assistant[stop] the answer"),
+    "fails": (hold(fail("refused", parts="the answer")), "assistant[error/refused] the answer"),
+    "is to be repeated": (
+        hold(fail("overloaded", retryable=True, parts="the answer")),
+        "assistant[error/overloaded] the answer",
+    ),
+    "asks for calls": (hold([say("the answer"), call("t", x=1, now=True)]), "assistant[tool_calls] the answer (t)"),
+    "is too long": (hold(answer("the answer", stop_reason="length")), "assistant[length] the answer"),
+}
+
+
 @plays("frames/settlement", first="settlement")
 @pytest.mark.parametrize("where", HOLDS)
-async def test_the_settlement_then_frames(staged: Staged, where: Hold) -> None:
-    """Frames whose save is decided behind the settlement are not written: the answer has them."""
-    async with staged([hold("the answer")], hold=where) as at:
-        driving = asyncio.ensure_future(at.lane.drive())
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_settlement_then_frames(staged: Staged, where: Hold, end: str) -> None:
+    """Frames whose save is decided behind the settlement are not written, however the answer ended: it has them."""
+    if FRAMES_OUTLIVE_A_FAILURE and end == "fails":
+        pytest.xfail("a known defect")
+    script, line = ENDS[end]
+    async with staged([script, "done"], "t", hold=where) as at:
+        driving = asyncio.ensure_future(at.lane.drive(wait_for_retry=False))
         await at.model.hanging()
         await at.clock.sleeping()
         before, aside = await step_behind_configure(at)
@@ -126,11 +145,15 @@ async def test_the_settlement_then_frames(staged: Staged, where: Hold) -> None:
         await turns()
         assert at.gate.held == ("configure",)
         at.gate.open()
-        await asyncio.gather(driving, *aside)
+        await driving
+        aside[1].cancel()
+        await asyncio.wait(aside)
+        await at.end()
 
-        assert at.names(since=before) == ["configure", "settlement+terminal"]
+        assert at.names(since=before)[0] == "configure"
+        assert "frames" not in at.names(since=before)
         assert await at.lists(addresses.PENDING_FRAMES) == []
-        assert await at.sound() == ["user go", "assistant[stop] the answer"]
+        assert (await at.sound())[:2] == ["user go", line]
 
 
 @plays("outcome/outcome", first="one")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.races.stage import HOLDS, Stage, Staged
 LOG = ListAddress("app.races", "log", str)
 
 SQLITE_HIDES_LOST_OWNERSHIP = True
-"""A replaced owner whose sequence numbers the new one has used is told `InvalidWrite`. Remove this when it is mended."""
+"""A replaced owner whose sequence numbers the new one has used is told `InvalidWrite`; remove this when it is not."""
 
 SUCCESSOR = """
 import asyncio, json, sys
@@ -35,6 +36,7 @@ async def main(kind, place):
     try:
         session = await open_session(store, session_id="s")
     except AgentLaneError as error:
+        await store.close()
         return error.code
     seen = [text for _, text in await session.elements(LOG)]
     await session.append(LOG, "new")
@@ -42,12 +44,23 @@ async def main(kind, place):
     await store.close()
     return seen
 
-print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
+for line in sys.stdin:
+    print(json.dumps(asyncio.run(main(*json.loads(line)))), flush=True)
 """
+"""Another process: for each store it is told, what it sees of the log before it appends; or why it may not."""
+
+
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SUCCESSOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    yield process
+    process.communicate()
 
 
 @plays("takeover/commit", first="commit")
-async def test_commit_then_takeover(staged: Staged) -> None:
+async def test_commit_then_takeover(staged: Staged, other_process: subprocess.Popen[str]) -> None:
     """The new owner starts behind a commit of which the old one has no report yet: it is there, and told as made."""
     if SQLITE_HIDES_LOST_OWNERSHIP and staged.backend == "sqlite":
         pytest.xfail("a known defect of the store")
@@ -56,7 +69,7 @@ async def test_commit_then_takeover(staged: Staged) -> None:
         appending = asyncio.ensure_future(at.session.append(LOG, "old"))
         await at.gate.arrived()
         steal(staged, at)
-        assert await successor(staged, at) == ["old"]
+        assert await successor(staged, at, other_process) == ["old"]
         at.gate.open()
         await appending
 
@@ -69,7 +82,7 @@ async def test_commit_then_takeover(staged: Staged) -> None:
 
 @plays("takeover/commit", first="takeover")
 @pytest.mark.parametrize("what", ["list", "intent"])
-async def test_takeover_then_commit(staged: Staged, what: str) -> None:
+async def test_takeover_then_commit(staged: Staged, other_process: subprocess.Popen[str], what: str) -> None:
     """The old owner's commit comes behind the new owner's first: it is refused whole, and no effect starts of it."""
     if SQLITE_HIDES_LOST_OWNERSHIP and staged.backend == "sqlite" and what == "list":
         pytest.xfail("a known defect of the store")
@@ -81,7 +94,7 @@ async def test_takeover_then_commit(staged: Staged, what: str) -> None:
         await at.gate.arrived()
         assert at.gate.held == (what,)
         steal(staged, at)
-        assert await successor(staged, at) == []
+        assert await successor(staged, at, other_process) == []
         at.gate.open()
 
         with pytest.raises((OwnershipLost, SessionFaulted)) as caught:
@@ -93,12 +106,14 @@ async def test_takeover_then_commit(staged: Staged, what: str) -> None:
 
 
 @pytest.mark.parametrize("where", HOLDS)
-async def test_a_live_owner_is_not_replaced_in_the_middle_of_its_commit(staged: Staged, where: Hold) -> None:
+async def test_a_live_owner_is_not_replaced_in_the_middle_of_its_commit(
+    staged: Staged, other_process: subprocess.Popen[str], where: Hold
+) -> None:
     async with staged([], hold=where) as at:
         at.gate.shut()
         appending = asyncio.ensure_future(at.session.append(LOG, "old"))
         await at.gate.arrived()
-        refused = await successor(staged, at)
+        refused = await successor(staged, at, other_process)
         assert refused == {"memory": "session_owned", "jsonl": "session_owned", "sqlite": "store_owned"}[staged.backend]
         with pytest.raises((SessionOwned, StoreOwned)):
             await open_session(at.failing.inner, session_id="s")
@@ -106,11 +121,13 @@ async def test_a_live_owner_is_not_replaced_in_the_middle_of_its_commit(staged: 
         await appending
         await at.session.close()
         await at.failing.inner.close() if staged.backend != "memory" else None
-        assert await successor(staged, at) == ["old"]
+        assert await successor(staged, at, other_process) == ["old"]
 
 
 @pytest.mark.parametrize("where", HOLDS)
-async def test_a_dead_owner_is_replaced_at_once(staged: Staged, where: Hold) -> None:
+async def test_a_dead_owner_is_replaced_at_once(
+    staged: Staged, other_process: subprocess.Popen[str], where: Hold
+) -> None:
     """R76: what it had committed is there, what it had not is not, and nobody waits for a time to pass."""
     async with staged([], hold=where) as at:
         at.gate.shut()
@@ -119,7 +136,7 @@ async def test_a_dead_owner_is_replaced_at_once(staged: Staged, where: Hold) -> 
         at.session._runtime.storage.kill()
         await at.failing.inner.close() if staged.backend == "sqlite" else None
 
-        assert await successor(staged, at) == (["old"] if where == "before_report" else [])
+        assert await successor(staged, at, other_process) == (["old"] if where == "before_report" else [])
         appending.cancel()
         await asyncio.wait([appending])
 
@@ -142,7 +159,7 @@ def steal(staged: Staged, at: Stage) -> None:
             (staged.folder / "sessions.db.lock").unlink()
 
 
-async def successor(staged: Staged, at: Stage) -> Any:
+async def successor(staged: Staged, at: Stage, process: subprocess.Popen[str]) -> Any:
     """A new owner, in a process of its own on disk: what of the log it sees before it appends; or why it may not."""
     if staged.backend == "memory":
         try:
@@ -154,10 +171,9 @@ async def successor(staged: Staged, at: Stage) -> Any:
         await session.close()
         return seen
     place = staged.folder / ("sessions" if staged.backend == "jsonl" else "sessions.db")
-    done = subprocess.run(
-        [sys.executable, "-c", SUCCESSOR, staged.backend, str(place)], capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
+    assert process.stdin is not None and process.stdout is not None
+    print(json.dumps([staged.backend, str(place)]), file=process.stdin, flush=True)
+    return json.loads(process.stdout.readline())
 
 
 async def written(at: Stage) -> list[str]:
