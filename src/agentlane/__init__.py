@@ -29,6 +29,7 @@ from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
 from agentlane.errors import (
     AgentLaneError,
     CorruptSession,
+    DriveInterrupted,
     InvalidDefinition,
     InvalidMessage,
     InvalidName,
@@ -76,6 +77,7 @@ __all__ = [
     "CallRecord",
     "Clock",
     "CorruptSession",
+    "DriveInterrupted",
     "Custom",
     "Entry",
     "ErrorInfo",

@@ -154,6 +154,12 @@ class SessionClosed(AgentLaneError):
     code = "session_closed"
 
 
+class DriveInterrupted(AgentLaneError):
+    """The pass ended from outside: its task was cancelled, or its event loop ends. Driving again goes on."""
+
+    code = "drive_interrupted"
+
+
 class SessionFaulted(AgentLaneError):
     """A write failed, so what is in memory may not be on disk; ``__cause__`` says why, ``reopen()`` goes on."""
 

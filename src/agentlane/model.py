@@ -82,6 +82,13 @@ class ModelError(AgentLaneError):
 
     code: ClassVar[str] = "model_error"
 
+    # What holds for a subclass whose own __init__ does not call this one.
+    retryable: bool = False
+    retry_after_ms: int | None = None
+    kind: str = "model_error"
+    sent: bool = True
+    usage: Usage | None = None
+
     def __init__(
         self,
         message: str = "the model's request failed",

@@ -334,6 +334,7 @@ class Session(SessionData):
                 if core.running is not None and was_open:
                     core.running.stop("close")
             await self._passes_ended()
+            await runtime.end_clean_ups()
         finally:
             try:
                 await runtime.storage.close()

@@ -37,6 +37,13 @@ class CallOwner(Protocol):
     def progress_of(self, index: int) -> tuple[UserPart, ...]: ...
 
 
+class _Raised(Exception):
+    """What a plain function raised in its thread: told as its outcome, and never raised here, whatever it is."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
 class CallEffect:
     """The running effect of one call. Also the port behind its ``ToolContext``."""
 
@@ -46,13 +53,13 @@ class CallEffect:
         "_checked",
         "_ended",
         "_grace_ms",
-        "_in_thread",
         "_limit_bytes",
         "_mark",
         "_owner",
         "_runtime",
         "_stopped_by",
         "_task",
+        "_thread",
         "_timers",
         "_tool",
         "index",
@@ -83,7 +90,7 @@ class CallEffect:
         self._stopped_by: StopReason | None = None
         self._begun = False
         self._ended = False
-        self._in_thread = False
+        self._thread: asyncio.Future[tuple[Any, BaseException | None]] | None = None
         self._timers: list[asyncio.Task[Any]] = []
         self._task: asyncio.Task[Any] | None = None
 
@@ -101,7 +108,7 @@ class CallEffect:
         if not first:
             return
         # A plain function cannot be cancelled: it is told through its context and waited for until the grace is over.
-        if self._task is not None and not self._in_thread:
+        if self._task is not None and self._thread is None:
             self._task.cancel()
         self._timers.append(self._runtime.spawn(self._grace(), f"agentlane grace {self._tool.name}"))
 
@@ -137,6 +144,14 @@ class CallEffect:
             raise NoActiveOperation(f"{what} of tool {self._tool.name!r}: the call is over, nothing of it is kept")
 
     async def _run(self, context: ToolContext[Any]) -> None:
+        if not self._tool.is_async:
+            try:
+                await self._runtime.threads.turn()  # stopped while it waits for a thread, the call has not begun
+            except NoThread as error:
+                self._end(
+                    seal_error(self._call, f"The tool {self._tool.name!r} was not started: {error}.", self._limit_bytes)
+                )
+                return
         self._begun = True
         self._mark.set()
         self._runtime.reached("effect.tool.start")
@@ -148,6 +163,8 @@ class CallEffect:
         except KeyboardInterrupt:
             self._end(None)
             raise
+        except _Raised as raised:
+            outcome = self._failed(raised.error)
         except BaseException as error:  # SystemExit and foreign BaseExceptions included: siblings must not suffer
             outcome = self._failed(error)
         self._runtime.reached("effect.tool.end")
@@ -157,40 +174,38 @@ class CallEffect:
         if self._tool.is_async:
             value = self._tool.call(self._checked, context)
         else:
-            self._in_thread = True
-            value, error = await self._in_a_thread(lambda: self._tool.call(self._checked, context))
-            self._in_thread = False
+            self._thread = self._in_a_thread(lambda: self._tool.call(self._checked, context))
+            value, error = await self._thread
+            self._thread = None
             if error is not None:
-                raise error
+                raise _Raised(error)
         if inspect.isawaitable(value):
             value = await value
         if inspect.iscoroutine(value):
             value.close()  # it is no result, and nobody will await it
         return value
 
-    async def _in_a_thread(self, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    def _in_a_thread(self, function: Callable[[], Any]) -> asyncio.Future[tuple[Any, BaseException | None]]:
         runtime = self._runtime
         context = runtime.context.copy()
         context.run(self._mark.set)
-        return await runtime.threads.run(runtime.loop, context, function)
+        return runtime.threads.run(runtime.loop, context, function)
 
     def _failed(self, error: BaseException) -> Sealed | None:
         name = self._tool.name
         stopped = self._stopped_by
-        if stopped == "close":
-            return None  # an exception after our signal is no outcome
+        if stopped == "close" or self._owner.being_cancelled():
+            return (
+                None  # an exception after our signal is no outcome, nor one after the loop's, which cancels everything
+            )
         if stopped == "abort":
             return self._aborted()
         if stopped == "timeout":
             return self._timed_out()
         if isinstance(error, asyncio.CancelledError):
-            if self._owner.being_cancelled():
-                return None  # the loop ends, and cancels everything: not a word from the tool
             return seal_error(self._call, f"The tool {name!r} cancelled itself.", self._limit_bytes)
         if isinstance(error, RetryTool):
             return seal_error(self._call, text_of(error) or f"Call {name!r} again.", self._limit_bytes)
-        if isinstance(error, NoThread):
-            return seal_error(self._call, f"The tool {name!r} was not started: {error}.", self._limit_bytes)
         return seal_error(self._call, f"The tool {name!r} failed: {error_text(error)}", self._limit_bytes)
 
     def _aborted(self) -> Sealed:
@@ -213,7 +228,9 @@ class CallEffect:
         await clock.sleep_until(clock.now_ms() + self._grace_ms)
         if self._ended:
             return
-        where = "thread" if self._in_thread else "task"
+        where = "task" if self._thread is None else "thread"
+        if self._thread is not None:
+            self._runtime.threads.left_behind(self._thread)
         self._runtime.found(
             f"the {where} of tool {self._tool.name!r} (call {self._call.id!r}) did not end within "
             f"{self._grace_ms} ms and was left behind"

@@ -33,7 +33,7 @@ from agentlane.driver.recovery import restored_answer
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.views import ResolvedCall, Resolver, resolve_model
-from agentlane.errors import SessionClosed, StoreBusy
+from agentlane.errors import DriveInterrupted, SessionClosed, StoreBusy
 from agentlane.machine import planning
 from agentlane.machine.facts import (
     Answered,
@@ -93,7 +93,7 @@ class Pass:
         """Install the pass."""
         self.lane.running = self
         self._task = self.runtime.spawn(
-            self._run(), f"agentlane pass {self.lane.name}", lambda _task: self._close_out(asyncio.CancelledError())
+            self._run(), f"agentlane pass {self.lane.name}", lambda _task: self._close_out(self._ending())
         )
 
     @property
@@ -169,7 +169,11 @@ class Pass:
                 f"session {self.runtime.session_id!r} closed; operation {self.operation.id} is open and goes on when "
                 "it is driven again"
             )
-        return asyncio.CancelledError()
+        return DriveInterrupted(
+            "a pass was ended from outside the library: its task was cancelled, or the event loop ends; "
+            f"operation {self.operation.id} is open; drive it again",
+            operation_id=self.operation.id,
+        )
 
     def _close_out(self, ending: BaseException) -> None:
         if self._ended.is_set():

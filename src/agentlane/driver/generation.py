@@ -22,6 +22,7 @@ from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import error_text, text_of
 from agentlane.errors import InvalidMessage, SessionFaulted, StoreBusy
 from agentlane.ids import CALLS_MAX
+from agentlane.machine.table import RETRY_AFTER_MAX_MS
 from agentlane.model import Model, ModelError, ModelRequest
 
 FRAMES_BYTES_MAX = 4 * 1024 * 1024
@@ -53,6 +54,7 @@ class GenerationEffect:
         *,
         response_id: str,
         model: Model,
+        identity: ModelIdentity,
         agent: Agent[Any, Any],
         info: RunInfo[Any],
         build: Callable[[str], ModelRequest],
@@ -63,6 +65,7 @@ class GenerationEffect:
         self._runtime = runtime
         self._mark = EffectMark(lane)
         self._model = model
+        self.identity = identity
         self._agent = agent
         self._info = info
         self._build = build
@@ -76,10 +79,6 @@ class GenerationEffect:
         self._task: asyncio.Task[Any] | None = None
         self._flusher: asyncio.Task[Any] | None = None
         self._timer: asyncio.Task[Any] | None = None
-
-    @property
-    def identity(self) -> ModelIdentity:
-        return self._model.identity
 
     @staticmethod
     def dropped() -> AssistantMessage:
@@ -118,7 +117,7 @@ class GenerationEffect:
         self._begun = True
         self._mark.set()
         self._runtime.reached("effect.model.start")
-        message: AssistantMessage | None
+        message: AssistantMessage
         try:
             message = await self._settled()
         except KeyboardInterrupt:
@@ -127,23 +126,31 @@ class GenerationEffect:
         except asyncio.CancelledError:
             if self._ended:
                 raise
-            if self._stopped_by == "abort":
-                message = self._partial("aborted", ErrorInfo(code="aborted", message="the run was aborted"))
-            elif self._stopped_by is None and not self._owner.being_cancelled():
-                # Nobody asked, so it is the stream's own doing (the end of the loop cancels the pass as well).
-                message = self._error("model_error", "the model's stream cancelled itself", retryable=True)
-            else:
-                message = None
+            message = self._error("model_error", "the model's stream cancelled itself", retryable=True)
         except BaseException as error:  # foreign code; SystemExit included
             message = self._failed(error)
         self._report(message)
 
-    def _report(self, message: AssistantMessage | None) -> None:
+    def _report(self, message: AssistantMessage) -> None:
         if not self._ended:
             self._runtime.reached("effect.model.end")
-            self._end(message)
+            self._end(self._as_stopped(message))
 
-    async def _settled(self) -> AssistantMessage | None:
+    def _as_stopped(self, message: AssistantMessage) -> AssistantMessage | None:
+        """What becomes of an end that came after a signal: a whole answer stands, any other end is the signal's doing.
+
+        The end of the event loop is a signal too: it cancels the pass along with everything else.
+        """
+        if message.stop_reason not in ("error", "aborted"):
+            return message
+        if self._stopped_by == "abort":
+            aborted = ErrorInfo(code="aborted", message="the run was aborted")
+            return replace(message, stop_reason="aborted", error=aborted)
+        if self._stopped_by is not None or self._owner.being_cancelled():
+            return None
+        return message
+
+    async def _settled(self) -> AssistantMessage:
         try:
             instructions = await self._instructions()
         except Exception as error:  # the application's function may raise anything
@@ -166,6 +173,7 @@ class GenerationEffect:
 
     async def _close_stream(self, stream: Any) -> None:
         close = getattr(stream, "aclose", None)
+        soon = self._runtime.loop.call_soon(self._watch_clean_up) if self._ended else None
         try:
             if close is not None:
                 await close()
@@ -175,6 +183,24 @@ class GenerationEffect:
             raise
         except BaseException as error:  # the adapter's clean-up must not cost the answer, or end the program
             self._runtime.found(f"closing the stream of model {self.identity} failed: {error!r}")
+        finally:
+            if soon is not None:
+                soon.cancel()
+
+    def _watch_clean_up(self) -> None:
+        """The answer is reported, and the stream's clean-up waits for something: it has the grace to end."""
+        task = self._task
+        if task is None or task.done():
+            return
+        self._runtime.clean_ups[task] = what = f"the clean-up of a stream of model {self.identity}"
+        timer = self._runtime.spawn(self._clean_up_grace(task, what), "agentlane grace of a clean-up")
+        task.add_done_callback(lambda task: (self._runtime.clean_ups.pop(task, None), timer.cancel()))
+
+    async def _clean_up_grace(self, task: asyncio.Task[Any], what: str) -> None:
+        clock = self._runtime.clock
+        await clock.sleep_until(clock.now_ms() + self._grace_ms)
+        self._runtime.found(f"{what} did not end within {self._grace_ms} ms and was cancelled")
+        task.cancel()
 
     async def _instructions(self) -> str:
         given = self._agent.instructions
@@ -198,30 +224,35 @@ class GenerationEffect:
             if clean.stop_reason == "error" and clean.error is None:
                 clean = replace(clean, error=ErrorInfo(code="model_error", message="the model's answer is an error"))
             return _copied(clean)
-        except (InvalidMessage, AttributeError, TypeError) as error:
-            return self._error("invalid_response", f"the model's answer cannot be kept: {error}")
+        except Exception as error:  # a foreign object may raise anything while it is read
+            return self._error("invalid_response", f"the model's answer cannot be kept: {error_text(error)}")
 
-    def _failed(self, error: BaseException) -> AssistantMessage | None:
-        if self._stopped_by == "close":
-            return None
-        if self._stopped_by == "abort":
-            return self._partial("aborted", ErrorInfo(code="aborted", message="the run was aborted"))
+    def _failed(self, error: BaseException) -> AssistantMessage:
         if isinstance(error, ModelError):
-            if not error.sent:
-                self._sent = False
-            if error.usage is not None:
-                self._frames.usage = _known(error.usage)
-            info = ErrorInfo(
-                code=clean_text(text_of(error.kind)),
-                message=clean_text(text_of(error)),
-                retryable=bool(error.retryable),
-                retry_after_ms=error.retry_after_ms if type(error.retry_after_ms) is int else None,
-            )
-            return self._partial("error", info)
+            try:
+                return self._model_error(error)
+            except Exception as bad:  # the adapter filled it with what cannot be read
+                text = f"the request failed with a {type(error).__name__} that cannot be read: {error_text(bad)}"
+                return self._error("model_error", text)
         if isinstance(error, InvalidMessage):
             return self._error("invalid_response", f"the model's stream cannot be kept: {error}")
         transient = isinstance(error, OSError | TimeoutError)
         return self._error("model_error", f"the request failed: {error_text(error)}", retryable=transient)
+
+    def _model_error(self, error: ModelError) -> AssistantMessage:
+        if not error.sent:
+            self._sent = False
+        if error.usage is not None:
+            self._frames.usage = _known(error.usage)
+        kind: object = error.kind
+        retry_after_ms = error.retry_after_ms
+        info = ErrorInfo(
+            code=clean_text(kind) if isinstance(kind, str) and kind else ModelError.code,
+            message=clean_text(text_of(error)),
+            retryable=bool(error.retryable),
+            retry_after_ms=min(max(retry_after_ms, 0), RETRY_AFTER_MAX_MS) if type(retry_after_ms) is int else None,
+        )
+        return self._partial("error", info)
 
     def _error(self, code: str, text: str, *, retryable: bool = False) -> AssistantMessage:
         return self._partial("error", ErrorInfo(code=code, message=clean_text(text), retryable=retryable))

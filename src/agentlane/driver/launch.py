@@ -51,6 +51,7 @@ def launch_request(
         lane,
         response_id=effect.response_id,
         model=model,
+        identity=config.models[effect.model_index],
         agent=agent,
         info=RunInfo(runtime.session_id, lane.name, operation.id, agent.deps),
         build=build,

@@ -39,9 +39,7 @@ class Observers:
         for observer in self._all:
             if observer.future.done():
                 continue
-            if isinstance(outcome, asyncio.CancelledError):
-                observer.future.cancel()
-            elif isinstance(outcome, BaseException):
+            if isinstance(outcome, BaseException):
                 observer.future.set_exception(outcome)
             else:
                 observer.future.set_result(outcome)

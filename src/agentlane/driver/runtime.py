@@ -22,6 +22,7 @@ log = logging.getLogger("agentlane")
 Phase: TypeAlias = Literal["open", "closing", "closed", "faulted"]
 
 FINDINGS_MAX = 1_000
+CLEAN_UP_GRACE_MS = 2_000
 
 
 class Runtime:
@@ -44,6 +45,8 @@ class Runtime:
         """The fault is a kill by a probe: nothing is wound down."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.findings: list[str] = []
+        self.clean_ups: dict[asyncio.Task[Any], str] = {}
+        """Tasks whose effect has reported, and whose foreign code has not ended: what each is, for the findings."""
         self.open_operations: dict[str, str] = {}
         """Open operations, and those whose accept is being committed: operation id to lane."""
         self.settled_count = 0
@@ -134,7 +137,8 @@ class Runtime:
         done: Callable[[asyncio.Task[Any]], None] | None = None,
     ) -> asyncio.Task[Any]:
         """An owned task in a copy of the context that was there when the session was opened; ``done`` is told."""
-        task = self.loop.create_task(coroutine, name=name, context=self.context.copy())
+        # Not by the loop's factory: an eager one would run foreign code in the middle of a step.
+        task = asyncio.Task(coroutine, loop=self.loop, name=name, context=self.context.copy())
         self.tasks.add(task)
         if done is None:
             task.add_done_callback(self.tasks.discard)
@@ -147,6 +151,21 @@ class Runtime:
 
             task.add_done_callback(ended)
         return task
+
+    async def end_clean_ups(self) -> None:
+        """Stop what is left of effects that have reported; what does not stop within the grace is named."""
+        if not self.clean_ups:
+            return
+        pending = dict(self.clean_ups)
+        for task in pending:
+            task.cancel()
+        timer = self.spawn(self.clock.sleep_until(self.clock.now_ms() + CLEAN_UP_GRACE_MS), "agentlane grace")
+        while pending and not timer.done():
+            await asyncio.wait({*pending, timer}, return_when=asyncio.FIRST_COMPLETED)
+            pending = {task: what for task, what in pending.items() if not task.done()}
+        timer.cancel()
+        for what in pending.values():
+            self.found(f"{what} did not end within {CLEAN_UP_GRACE_MS} ms and was left behind")
 
     def fault(self, error: BaseException) -> None:
         """Nothing more can be written: end every pass and every waiting step, once."""
