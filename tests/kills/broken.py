@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from agentlane.data.operations import OperationState
 from agentlane.errors import AgentLaneError
-from agentlane.machine import planning
+from agentlane.machine import planning, table
 from agentlane.storage.files import FileSystem
 from agentlane.storage.lock import OwnerLock
 
 
 def replays_never() -> None:
     """A call that must not run again runs again."""
+    require = table._require
+
+    def lenient(holds: bool, why: str, state: OperationState) -> None:
+        require(holds or "must not run again" in why, why, state)
+
     planning.may_replay = lambda call, now, rules: now.problem is None
+    table._require = lenient
 
 
 def keeps_the_lock() -> None:
@@ -80,8 +89,42 @@ class _Late:
         return os.stat_result(fields)
 
 
+def commits_late() -> None:
+    """A transaction is reported as committed, and committed when the next one begins."""
+    connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+
+    class LateConnection(sqlite3.Connection):
+        late = False
+
+        @property
+        def in_transaction(self) -> bool:
+            return super().in_transaction and not self.late
+
+        def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+            if sql.startswith("COMMIT"):
+                self.late = True
+                return super().execute("SELECT 1")
+            self.catch_up()
+            return super().execute(sql, *given)
+
+        def close(self) -> None:
+            self.catch_up()
+            super().close()
+
+        def catch_up(self) -> None:
+            if self.late:
+                self.late = False
+                super().execute("COMMIT")
+
+    def late_connect(*given: Any, **options: Any) -> sqlite3.Connection:
+        return connect(*given, **{**options, "factory": LateConnection})
+
+    sqlite3.connect = late_connect  # type: ignore[assignment]
+
+
 BREAKS: dict[str, Callable[[], None]] = {
     "replays_never": replays_never,
     "keeps_the_lock": keeps_the_lock,
     "writes_late": writes_late,
+    "commits_late": commits_late,
 }

@@ -17,6 +17,9 @@ from tests.kills.reports import Job, Report, encode_job, read_report
 PATIENCE_S = 60
 """A net for what hangs; nothing is measured by it."""
 
+PRESSES_MAX = 1_000
+PRESS_S = 0.02
+"""How long a person waits for an answer before pressing again; what comes of it does not depend on it."""
 READ_BYTES = 1 << 16
 
 
@@ -63,6 +66,14 @@ class Child:
         """Send a signal; a process that is gone by itself does not mind."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
+
+    def press(self, number: int) -> None:
+        """Send a signal again and again, whenever something is said and a little later, until the process is gone."""
+        for _ in range(PRESSES_MAX):
+            self.signal(number)
+            if (self._lines or select.select([self._descriptor], [], [], PRESS_S)[0]) and self.next() is None:
+                return
+        raise Hangs(f"process {self.pid} did not end after signal {number} came {PRESSES_MAX} times")
 
     def open_gate(self) -> None:
         """Let it go on that waits at its gate."""

@@ -18,6 +18,7 @@ from tests.kills.reports import (
     Opened,
     Published,
     Reached,
+    Refused,
     Report,
     Stop,
     Stopping,
@@ -151,10 +152,10 @@ class History:
         child.signal(SIGNALS[wall.how])
         return self.ended(child, job, ["term", wall.how] if job.hosted else [wall.how])
 
-    def ended(self, child: Child, job: Job, hows: list[How]) -> Life:
-        """Listen to a process's end, and keep what it was."""
+    def ended(self, child: Child, job: Job, hows: list[How], *, killed: bool = False) -> Life:
+        """Listen to a process's end, and keep what it was; ``killed``: as a kill, whatever it made of it at last."""
         code = child.end()
-        how = next((how for how in reversed(hows) if CODES[how] == code), None)
+        how = "kill" if killed else next((how for how in reversed(hows) if CODES[how] == code), None)
         errors = self.folder / "errors.log"
         known = sum(len(life.complaints) for life in self.lives)
         complaints = errors.read_text()[known:] if errors.exists() else ""
@@ -184,6 +185,9 @@ LITTER = ("was destroyed", "never retrieved", "never awaited", "Warning", "Excep
 def _wrong(life: Life) -> list[str]:
     """What is wrong with how a process ended."""
     closed = next((each for each in life.reports if isinstance(each, Closed)), None)
+    refused = next((each.code for each in life.reports if isinstance(each, Refused)), None)
+    if refused is not None:
+        return [] if life.job.gate else [f"it was refused: {refused}"]
     if life.how is None:
         finished = life.code == 0 and closed is not None and closed.done
         late_interrupt = closed is not None and closed.done and life.code == -signal.SIGINT
@@ -192,7 +196,7 @@ def _wrong(life: Life) -> list[str]:
         return ["it died of a SIGTERM that it handles"]
     if life.how not in CLOSING:
         return []
-    found = [f"it said {word!r}" for word in LITTER if word in life.complaints]
+    found = [f"it left to be said: {word!r}" for word in LITTER if word in life.complaints]
     if life.how == "term host" and (closed is None or closed.done):
         found.append("it returned as one that was terminated, and was not")
     return found

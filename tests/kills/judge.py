@@ -54,6 +54,12 @@ async def judge(history: History) -> list[str]:
     return found + verdict.found
 
 
+async def require_right(history: History) -> None:
+    """Raise ``AssertionError``, with the history, unless all is right."""
+    found = await judge(history)
+    assert not found, "\n".join([*found, history.story()])
+
+
 class _Verdict:
     def __init__(self, history: History, results: dict[str, bytes]) -> None:
         self.found: list[str] = []
@@ -181,13 +187,21 @@ class _Verdict:
             if not set(ends) <= set(starts) or len({line.key for line in lines}) > 1:
                 self.found.append(f"an effect ended that had not begun, or changed its key:\n    {told}")
         self.found += [f"{label} was run as {calls}" for label, calls in labels.items() if len(calls) > 1]
-        for before, after in zip(self._history.lives, self._history.lives[1:], strict=False):
-            opened = next((each for each in after.reports if isinstance(each, Opened)), None)
-            if before.how in CLOSING and opened is not None:
-                begun = {(line.call_id, line.attempt) for line in self._lines if line.what == "start"}
-                for each in opened.pending:
-                    if (each.call_id, each.attempt) not in begun:
-                        self.found.append(f"a clean close left {each} pending, whose effect had not begun")
+        self._closes()
+
+    def _closes(self) -> None:
+        """What a clean close leaves pending had begun, or was left so by the death before."""
+        begun = {(line.call_id, line.attempt) for line in self._lines if line.what == "start"}
+        known: set[tuple[str, int]] = set()
+        closed = False
+        for life in self._history.lives:
+            opened = next((each for each in life.reports if isinstance(each, Opened)), None)
+            if opened is None:
+                continue
+            pending = {(each.call_id, each.attempt) for each in opened.pending}
+            if closed and (rest := pending - begun - known):
+                self.found.append(f"a clean close left calls pending whose effect had not begun: {rest}")
+            known, closed = pending, life.how in CLOSING
 
     def _of(self, kind: type[R]) -> Iterator[R]:
         return (report for report in self._reports if isinstance(report, kind))

@@ -52,6 +52,8 @@ from tests.kills.work import WORKS, Outside, Work
 SESSION = "s"
 DISKS = ("jsonl", "sqlite")
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
+CLOSING_TURNS = 20
+"""After how many turns of its loop a session that was told to close is closing."""
 CLOCK_SPEED = 100
 """How much faster the children's clock goes, so that waits, graces and throttles are no obstacle."""
 
@@ -105,6 +107,7 @@ class _Life:
         if job.hosted:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate, main.cancel)
         self._tell(Started())
+        self._wait_at_gate()
         done = False
         try:
             store = _ReportingStore(self._store(), self._tell)
@@ -114,8 +117,7 @@ class _Life:
                     store, session_id=SESSION, clock=QuickClock(), seed=chance.randrange(1000), probe=self._probe
                 )
                 async with opening as session:
-                    if job.gate:
-                        os.read(self._gate, 1)
+                    self._wait_at_gate()
                     if job.hosted and chance.random() < 0.5:
                         self._close_on_term(session)
                     await self._do(session, Outside(Path(job.folder), chance))
@@ -128,9 +130,13 @@ class _Life:
             if not self._asked_to_end:
                 raise
         self._tell(Closed(done))
-        if job.gate and self._asked_to_end:
-            os.read(self._gate, 1)
+        if self._asked_to_end:
+            self._wait_at_gate()
         return TERM_CODE if self._asked_to_end and not done else 0
+
+    def _wait_at_gate(self) -> None:
+        if self._job.gate:
+            os.read(self._gate, 1)
 
     def _close_on_term(self, session: Session) -> None:
         closing: list[asyncio.Task[None]] = []
@@ -144,6 +150,14 @@ class _Life:
         if not self._asked_to_end:
             self._asked_to_end = True
             end()
+            self._closing()
+
+    def _closing(self, turns: int = CLOSING_TURNS) -> None:
+        """The session is being closed, or will be in a few turns: then let threads go on that wait for that."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._closing, turns - 1)
+        else:
+            self._probe.closing.set()
 
     async def _do(self, session: Session, outside: Outside) -> None:
         """Every lane's prompts; said again after a death, each is the same request."""
@@ -154,6 +168,7 @@ class _Life:
         finally:
             for each in working:
                 each.cancel()
+            self._closing()
 
     async def _lane(self, session: Session, name: str, outside: Outside) -> None:
         work = self._work
@@ -203,6 +218,7 @@ class _StoppingProbe:
         self._gate = gate
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self.closing = threading.Event()
 
     def reached(self, boundary: str) -> None:
         with self._lock:
@@ -227,6 +243,8 @@ class _StoppingProbe:
                 os.kill(os.getpid(), signal.SIGTERM)
             case "int":
                 os.kill(os.getpid(), signal.SIGINT)
+        if stop.first_closing and threading.current_thread() is not threading.main_thread():
+            self.closing.wait()
 
 
 class _ReportingStore(WrappedStore):

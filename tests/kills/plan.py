@@ -27,6 +27,7 @@ class Plan:
         self.killed: Counter[Place] = Counter()
         self.hows: Counter[How] = Counter()
         self.processes = 0
+        self._led: dict[Place, Stop] = {}
         self._lines: dict[str, int] = defaultdict(lambda: 1)
         self._order = 0
 
@@ -58,6 +59,8 @@ class Plan:
         counts = Counter(life.rows())
         for place, count in counts.items():
             self.reached[place] = max(self.reached.get(place, 0), count)
+            if place.part.startswith(AFTER_SIGNAL):
+                self._led[place] = life.job.stops[0]
         if life.how is not None:
             self.hows[life.how] += 1
             self.killed.update(life.places())
@@ -72,22 +75,26 @@ class Plan:
         place = self.chance.choice([each for each in self.reached if each.row == row])
         closing, part = place.part.startswith(AFTER_SIGNAL), place.part.removeprefix(AFTER_SIGNAL)
         work, when = part.split()
-        stops = [Stop(self.chance.choice(DEADLY), row, self.chance.randint(1, self.reached[place]))]
         if closing:
-            stops = [*self._signal(part), Stop("kill", row)]
+            stops = self._while_closing(place)
+        else:
+            stops = [Stop(self.chance.choice(DEADLY), row, self.chance.randint(1, self.reached[place]))]
         return work, when == "again", stops
 
     def _stops(self, part: str, how: How) -> list[Stop]:
         """Where to end a process: at what was killed least; now and then while it closes."""
-        if how in CLOSING and self.chance.random() < 0.5 and self._places(AFTER_SIGNAL + part):
-            place = self._least(AFTER_SIGNAL + part)
-            return [*self._signal(part), Stop("kill", place.row)]
+        if how not in CLOSING:
+            place = self._least(part)
+            return [Stop(how, place.row, self.chance.randint(1, self.reached[place]))]
+        if self.chance.random() < 0.5 and self._places(AFTER_SIGNAL + part):
+            return self._while_closing(self._least(AFTER_SIGNAL + part))
         place = self._least(part)
-        return [Stop(how, place.row, self.chance.randint(1, self.reached[place]))]
+        nth = self.chance.randint(1, self.reached[place])
+        return [Stop(how, place.row, nth, first_closing=self.chance.random() < 0.5)]
 
-    def _signal(self, part: str) -> list[Stop]:
-        place = self.chance.choice(self._places(part))
-        return [Stop(self.chance.choice(sorted(CLOSING)), place.row, self.chance.randint(1, self.reached[place]))]
+    def _while_closing(self, place: Place) -> list[Stop]:
+        """Tell a process to close as one was told that reached this row then, and end it there."""
+        return [self._led[place], Stop(self.chance.choice(DEADLY[:3]), place.row)]
 
     def _places(self, part: str) -> list[Place]:
         return sorted(place for place in self.reached if place.part == part)

@@ -22,17 +22,22 @@ TERM_CODE = 143
 
 
 class Stop(Struct, frozen=True):
-    """A process is ended the ``nth`` time (from 1) that it reaches ``boundary``, the name of one row."""
+    """A process is ended the ``nth`` time (from 1) that it reaches ``boundary``, the name of one row.
+
+    ``first_closing``: where a thread of the store has reached it, the thread goes on once the session is being closed.
+    """
 
     how: How
     boundary: str
     nth: int = 1
+    first_closing: bool = False
 
 
 class Job(Struct, frozen=True, kw_only=True):
     """What one process is to do: open the session in ``folder``, take over what is there, and do the scenario's work.
 
-    ``gate``: wait for the parent's word after opening. ``broken``: which defect the library is given in this process.
+    ``gate``: wait for the parent's word before opening, after it, and before ending when told to end. ``broken``: which
+    defect the library is given in this process.
     """
 
     scenario: str

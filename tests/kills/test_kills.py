@@ -14,7 +14,7 @@ import pytest
 
 from tests.kills.children import Zygote, fresh
 from tests.kills.history import History
-from tests.kills.judge import judge
+from tests.kills.judge import require_right
 from tests.kills.plan import Plan, works
 from tests.kills.reports import HOWS
 from tests.kills.work import WORKS
@@ -79,8 +79,7 @@ async def finish(history: History, plan: Plan | None = None) -> None:
     life = history.run()
     if plan is not None:
         plan.count(life)
-    found = await judge(history)
-    assert not found, "\n".join([*found, history.story()])
+    await require_right(history)
 
 
 @pytest.mark.parametrize("disk", DISKS)
