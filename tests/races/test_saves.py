@@ -13,7 +13,7 @@ from agentlane.testing.script import Answer, answer, call, fail, hold, say
 from tests.races.pairs import plays
 from tests.races.stage import HOLDS, Stage, Staged, turns
 
-FRAMES_OUTLIVE_A_FAILURE = True
+FRAMES_OUTLIVE_A_FAILURE = False
 """Frames that are saved behind the end of an operation that fails are left in the store; remove this when not."""
 
 

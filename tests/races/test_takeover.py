@@ -20,7 +20,7 @@ from tests.races.stage import HOLDS, Stage, Staged
 
 LOG = ListAddress("app.races", "log", str)
 
-SQLITE_HIDES_LOST_OWNERSHIP = True
+SQLITE_HIDES_LOST_OWNERSHIP = False
 """A replaced owner whose sequence numbers the new one has used is told `InvalidWrite`; remove this when it is not."""
 
 SUCCESSOR = """

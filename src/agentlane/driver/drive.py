@@ -418,7 +418,9 @@ class Pass:
 
         def decide() -> Decision[None] | Done[None]:
             state = operation.state
-            if not frames or not isinstance(state, Generating) or state.response_id != response_id:
+            if operation.result is not None or not frames:
+                return Done(None)
+            if not isinstance(state, Generating) or state.response_id != response_id:
                 return Done(None)
             address = addresses.pending_frames(operation.id, response_id)
 

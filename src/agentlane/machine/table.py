@@ -163,6 +163,8 @@ def _interrupt(state: Generating, fact: Interrupted, rules: Rules) -> Step:
 
 
 def _unavailable(state: Checkpoint | RetryWait, fact: ModelUnavailable, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    _require(isinstance(state, RetryWait) or state.next == "respond", "the run is about to finish", state)
     ended = _end(state, "failed", state.answer, code=fact.error.code, error=fact.error)
     return Step(None, (ended,), boundary="terminal")
 

@@ -121,6 +121,7 @@ SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM ses
 SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
 # S22: the epoch that was last seen must still be there.
+SELECT_EPOCH: Final = "SELECT epoch FROM session WHERE key = ?"
 UPDATE_SESSION: Final = "UPDATE session SET epoch = ?, seq = ? WHERE key = ? AND epoch = ?"
 DELETE_SESSION: Final = (
     "DELETE FROM entry WHERE session = ?",
@@ -229,6 +230,7 @@ SELECT_VALUES_BETWEEN: Final = """
     SELECT key, CAST(payload AS BLOB) FROM value
     WHERE session = ? AND namespace = ? AND key >= ? AND key < ? ORDER BY key
 """
+SELECT_NEWER_KEYS: Final = "SELECT key FROM value WHERE session = ? AND namespace = ? AND seq > ?"
 SELECT_ELEMENTS: Final = """
     SELECT seq, CAST(payload AS BLOB) FROM element
     WHERE session = ? AND namespace = ? AND key = ? AND seq > ? ORDER BY seq LIMIT ?

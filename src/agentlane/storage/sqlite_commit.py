@@ -199,12 +199,22 @@ def seal(database: sqlite3.Connection, key: int, session_id: str, epoch: int, wr
     """Write the session's high-water mark under ``epoch``; ``OwnershipLost`` if another owner has written (S22)."""
     sealed = database.execute(schema.UPDATE_SESSION, (epoch, written.seq, key, written.epoch))
     if sealed.rowcount != 1:
-        raise OwnershipLost(
-            f"session {session_id}: another owner has written since this one opened it (its epoch is no longer "
-            f"{written.epoch}), or it was deleted; open it again",
-            session_id=session_id,
-        )
+        raise _lost(session_id, written)
     written.epoch = epoch
+
+
+def check_epoch(database: sqlite3.Connection, key: int, session_id: str, written: Written) -> None:
+    """``OwnershipLost`` if another owner has written, before ``seal`` is reached."""
+    if database.execute(schema.SELECT_EPOCH, (key,)).fetchone() != (written.epoch,):
+        raise _lost(session_id, written)
+
+
+def _lost(session_id: str, written: Written) -> OwnershipLost:
+    return OwnershipLost(
+        f"session {session_id}: another owner has written since this one opened it (its epoch is no longer "
+        f"{written.epoch}), or it was deleted; open it again",
+        session_id=session_id,
+    )
 
 
 def _text(payload: bytes) -> str:

@@ -21,7 +21,7 @@ from agentlane.errors import (
 from agentlane.storage.contract import Probe
 from agentlane.storage.hop import tell
 from agentlane.storage.lock import OwnerLock
-from agentlane.storage.sqlite_commit import CommitRows, Written, seal
+from agentlane.storage.sqlite_commit import CommitRows, Written, check_epoch, seal
 from agentlane.storage.sqlite_thread import DatabaseThread
 
 COMMITS_MAX = 1000
@@ -298,7 +298,11 @@ class Writer:
             state = states.get(source)
             if state is None:
                 state = states[source] = (base.get(source) or source.written).copy()
-            rows.apply(database, source.key, state)
+            try:
+                rows.apply(database, source.key, state)
+            except (InvalidWrite, sqlite3.IntegrityError):
+                check_epoch(database, source.key, source.id, state)  # what does not fit may be another owner's
+                raise
         for source, state in states.items():
             seal(database, source.key, source.id, source.own_epoch, state)
         return states
