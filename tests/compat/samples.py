@@ -24,6 +24,7 @@ from agentlane.data.messages import (
     UserMessage,
 )
 from agentlane.data.operations import (
+    AskedModel,
     Checkpoint,
     EffectPending,
     Generating,
@@ -180,6 +181,14 @@ SAMPLES: dict[str, Sample] = {
     **{f"op.state.{name}": Sample(codec.STATE, state) for name, state in STATES.items()},
     "op.meta": Sample(codec.META, META),
     "op.config.bare": Sample(codec.CONFIG, OperationConfig(agent="coder")),
+    "op.config.asked": Sample(
+        codec.CONFIG,
+        OperationConfig(
+            agent="coder",
+            models=(ModelIdentity(provider="p", name="new"),),
+            asked=AskedModel(ANSWER, ModelIdentity(provider="p", name="old")),
+        ),
+    ),
     "op.config.full": Sample(
         codec.CONFIG,
         OperationConfig(

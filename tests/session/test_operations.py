@@ -11,6 +11,7 @@ from agentlane import (
     AbortReceipt,
     Admitted,
     Agent,
+    AssistantMessage,
     ModelIdentity,
     Prompt,
     RetryPolicy,
@@ -31,6 +32,7 @@ from agentlane.errors import (
     NoActiveOperation,
     OperationMismatch,
     RequestConflict,
+    SessionClosed,
     UnknownModel,
     UnknownOperation,
     UnknownTool,
@@ -440,6 +442,32 @@ async def test_configure_sets_parts_of_the_lane_and_of_its_open_operation(place:
     await lane.configure(tools=["echo", "echo"])
     assert (await lane.run("hi")).text == "again"
     assert [each.name for each in second.requests[1].tools] == ["echo"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_answer_under_way_stays_that_of_the_model_that_was_asked(place: Place, times: int) -> None:
+    session = await place.open()
+    first, second = ScriptedModel([hang("by first")], deltas=2), ScriptedModel(["by second"], identity=SECOND)
+    agent = Agent(model=first, models=[second])
+    lane = await session.lane("main", agent)
+    running = asyncio.ensure_future(lane.run("hi", operation_id="op"))
+    await first.hanging()
+
+    for _ in range(times):
+        await lane.configure(model=SECOND)
+    await session.close()
+    with pytest.raises(SessionClosed):
+        await running
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    assert (await lane.drive("op")).result.text == "by second"
+
+    answers = [each.body for each in await lane.entries(types=["assistant"], newest_first=False)]
+    assert [(each.text, each.model) for each in answers if isinstance(each, AssistantMessage)] == [
+        ("by first", first.identity),
+        ("by second", SECOND),
+    ]
+    assert [row.row.model for row in await session.usage()] == [str(first.identity), str(SECOND)]
 
 
 @pytest.mark.parametrize(

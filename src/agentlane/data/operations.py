@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from agentlane.data.messages import ErrorInfo, ModelIdentity
 from agentlane.data.requests import RequestInfo
@@ -38,6 +38,13 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True):
     max_result_bytes: int = 262_144
 
 
+class AskedModel(Struct, frozen=True, gc=False):
+    """Which model was asked for an answer that was under way when the models were configured."""
+
+    response_id: str
+    model: ModelIdentity
+
+
 class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     """What an operation runs with, captured when it was accepted (``op.config``).
 
@@ -50,6 +57,13 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     settings: dict[str, Any] = {}
     retry: RetryPolicy = RetryPolicy()
     limits: Limits = Limits()
+    asked: AskedModel | UnsetType = UNSET
+
+    def model_of(self, response_id: str, model_index: int) -> ModelIdentity | None:
+        """The model that was, or is to be, asked for this answer; None if there is no such model."""
+        if isinstance(self.asked, AskedModel) and self.asked.response_id == response_id:
+            return self.asked.model
+        return self.models[model_index] if model_index < len(self.models) else None
 
 
 class OperationMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -326,10 +326,9 @@ class Pass:
         if not isinstance(state, Generating):
             raise RuntimeError(f"no request is under way at {state!r}")
         config = self.operation.config
-        identity = config.models[state.model_index] if state.model_index < len(config.models) else None
         _, problem = resolve_model(self.agent, config, state.model_index)
         return Interrupted(
-            message=restored_answer(self.operation.frames, identity),
+            message=restored_answer(self.operation.frames, config.model_of(state.response_id, state.model_index)),
             response_id=self.runtime.ids.new(),
             now=draft.now,
             jitter=self.runtime.rng.random(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agentlane.agent import Agent
@@ -11,7 +12,7 @@ from agentlane.data import addresses, codec
 from agentlane.data.border import clean_json
 from agentlane.data.entries import Custom, Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ModelIdentity, ToolResultMessage, UserMessage
-from agentlane.data.operations import Checkpoint, LaneConfig, LaneState, OperationMeta
+from agentlane.data.operations import AskedModel, Checkpoint, Generating, LaneConfig, LaneState, OperationMeta
 from agentlane.data.reads import id_text
 from agentlane.data.requests import Request, RequestInfo, prompt_messages, request_digest
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
@@ -314,7 +315,13 @@ async def configure(
         resolved = agent.resolve(config)
         if operation is not None:  # its retry policy and limits stay what they were when it was accepted
             captured = operation.config
-            resolved = replace(captured, models=resolved.models, tools=resolved.tools, settings=resolved.settings)
+            resolved = replace(
+                captured,
+                models=resolved.models,
+                tools=resolved.tools,
+                settings=resolved.settings,
+                asked=_asked(operation),
+            )
             writes.append(SetValue(addresses.op_config(operation.id), codec.encode(resolved)))
 
         def publish(commit: Commit) -> None:
@@ -327,6 +334,15 @@ async def configure(
         return Decision(writes, "configure", publish)
 
     await lane.line.run(decide)
+
+
+def _asked(operation: OpenOperation) -> AskedModel | UnsetType:
+    """The request that is under way stays one to the model that it went to, also if a later process has to say so."""
+    state = operation.state
+    if not isinstance(state, Generating):
+        return UNSET
+    model = operation.config.model_of(state.response_id, state.model_index)
+    return UNSET if model is None else AskedModel(state.response_id, model)
 
 
 async def append(lane: LaneCore, body: EntryBody) -> Entry:
