@@ -1,0 +1,125 @@
+"""The models and tools of the programs, as the library runs them: they do what the program says, and are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from agentlane import Agent, ModelIdentity, RetryPolicy, Tool, ToolContext, ToolResult
+from agentlane.model import ModelRequest
+from agentlane.testing import Answer, answer, call, cut, fail, hang, say
+from agentlane.testing.playback import PlayedModel
+from agentlane.testing.script import ScriptPart
+from tests.stateful.plain_decision import alone_in_group, waits_for
+from tests.stateful.programs import ATTEMPTS, MAX_REPLAYS, MAX_RESTARTS, POLICIES, TOOLS_OF_HANDLE, Prompts, Reply
+from tests.stateful.shapes import message_shape
+
+HALF = "half an answer"
+
+
+class Effects:
+    """What happens outside of the process: no death forgets it."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self.prompts = prompts
+        self.asked: Counter[str] = Counter()
+        self.requests: list[tuple[Any, ...]] = []
+        self.started: Counter[tuple[str, str]] = Counter()
+        self.violations: list[str] = []
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        self.outcomes: set[str] = set()
+        """The ids of calls whose outcome is durable."""
+
+    def agent(self, handle: int) -> Agent[Any, Any]:
+        """The agent of a handle, made anew as a new process would."""
+        models = [_Model(self, number) for number in (0, 1)]
+        return Agent(
+            model=models[0],
+            models=models[1:],
+            tools=[self._tool(name) for name in TOOLS_OF_HANDLE[handle]],
+            retry=RetryPolicy(attempts=ATTEMPTS, base_ms=0),
+            max_restarts=MAX_RESTARTS,
+            max_replays=MAX_REPLAYS,
+        )
+
+    def durable(self, ids: set[str]) -> None:
+        """These calls have their outcomes."""
+        self.outcomes |= ids
+        for id, future in self._waiting:
+            if id in self.outcomes and not future.done():
+                future.set_result(None)
+        self._waiting = [each for each in self._waiting if not each[1].done()]
+
+    def _tool(self, name: str) -> Tool[Any, Any]:
+        async def run(arguments: dict[str, Any], ctx: ToolContext[Any]) -> Any:
+            index, attempt = arguments["index"], ctx.attempt
+            self.started[ctx.operation_id, ctx.call_id] += 1
+            if arguments["keeps"]:
+                await ctx.progress(f"{name} {index} is at attempt {attempt}")
+                if await ctx.memo("m") is None:
+                    await ctx.set_memo("m", attempt)
+            loop = asyncio.get_running_loop()
+            if attempt <= arguments["hang"]:
+                await loop.create_future()
+            behind = arguments["behind"]
+            if attempt == 1 and behind is not None:
+                id = f"{ctx.call_id[:-4]}{behind + 2:04x}"
+                if id not in self.outcomes:
+                    future: asyncio.Future[None] = loop.create_future()
+                    self._waiting.append((id, future))
+                    await future
+            memo = await ctx.memo("m")
+            if arguments["end"] == "raise":
+                raise ValueError("on purpose")
+            return ToolResult(
+                content=f"{name} {index} attempt {attempt} memo {memo}", terminate=arguments["end"] == "stop"
+            )
+
+        return Tool(name, run, replay=POLICIES[name], parallel=name != "alone")  # type: ignore[arg-type]
+
+
+class _Model(PlayedModel):
+    """Answers as the program says, by how many requests of the operation there were before."""
+
+    def __init__(self, effects: Effects, number: int) -> None:
+        super().__init__(identity=ModelIdentity(provider="plain", name=f"m{number}"))
+        self._effects = effects
+        self._number = number
+        self.violations = effects.violations
+
+    def _find(self, request: ModelRequest) -> tuple[Answer, str]:
+        effects, op = self._effects, request.operation_id
+        number = effects.asked[op]
+        effects.asked[op] += 1
+        shown = [message_shape(message) for message in request.messages]
+        tools = tuple(tool.name for tool in request.tools)
+        effects.requests.append((op, request.attempt, self._number, request.settings, tools, shown))
+        prompt = next(shape[1] for shape in reversed(shown) if shape[0] == "user" and shape[1].startswith("prompt "))
+        replies = effects.prompts[int(prompt.split()[1])]
+        reply = replies[number] if number < len(replies) else Reply()
+        return _answer(reply, number), f"{op}-{number}"
+
+
+def _answer(reply: Reply, number: int) -> Answer:
+    if reply.kind == "fail":
+        again = reply.after_ms is not None
+        return fail("overloaded", retryable=again, retry_after_ms=reply.after_ms)
+    if reply.kind == "cut":
+        return cut(HALF)
+    if reply.kind == "hang":
+        return hang(HALF)
+    parts: list[ScriptPart] = [say(f"answer {number + 1}")]
+    for index, each in enumerate(reply.calls):
+        parts.append(
+            call(
+                each.tool,
+                index=index,
+                end=each.end,
+                hang=each.hang,
+                behind=waits_for(reply.calls, index),
+                keeps=alone_in_group(reply.calls, index),
+            )
+        )
+    stop = "length" if reply.kind == "length" else None
+    return answer(parts, stop_reason=stop) if reply.usage else answer(parts, stop_reason=stop, usage=None)  # type: ignore[arg-type]

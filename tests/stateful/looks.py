@@ -1,0 +1,103 @@
+"""What can be seen of a session by public reads, in the plain model's words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from agentlane import AgentLane, ListAddress, OperationResult, Session, UnknownOperation
+from tests.stateful.effects import Effects
+from tests.stateful.shapes import Names, tokens
+
+
+class Looker:
+    """Looks at a session, and keeps what ids stand for."""
+
+    def __init__(self, names: Names, effects: Effects) -> None:
+        self.names = names
+        self._agent = effects.agent(0)
+        self.bodies: dict[str, tuple[Any, ...]] = {}
+
+    async def learn(self, session: Session, hints: dict[str, tuple[str | None, str | None]]) -> None:
+        """Find out which ids the plain model's numbers and labels stand for; ``hints``: each lane's operations."""
+        self.names.take_entries([entry.id for entry in await session.entries()])
+        for name, (current, last) in hints.items():
+            if name in session.lanes():
+                lane = await session.lane(name, self._agent)
+                seen = lane.inspect()
+                self.names.take_operation(last, seen.last_operation_id)
+                self.names.take_operation(current, None if seen.operation is None else seen.operation.operation_id)
+
+    def told(self, outcome: Any) -> Any:
+        """An outcome in the plain model's words, once names are learnt."""
+        if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[1], OperationResult):
+            return (outcome[0], self._record(outcome[1]))
+        return outcome
+
+    def _record(self, record: OperationResult) -> dict[str, Any]:
+        text = self.bodies[record.inputs[0]][1]
+        return {**self.names.record(record), "prompt": int(text.split()[1])}
+
+    async def view(
+        self, session: Session, *, labels: Collection[int] | None = None, results: Collection[str] | None = None
+    ) -> dict[str, Any]:
+        """Everything that the public reads show; ``labels`` and ``results``: those to read, or all of them."""
+        names = self.names
+        entries = await session.entries()
+        names.take_entries([entry.id for entry in entries])
+        self.bodies = {entry.id: names.body(entry.body) for entry in entries}
+        branches = session.branches()
+        paths = {name: await session.branch(name).entries() for name in branches}
+        lanes, records = {}, {}
+        reader = None
+        for name in session.lanes():
+            lane = reader = await session.lane(name, self._agent)
+            seen = lane.inspect()
+            current = None if seen.operation is None else names.label(seen.operation.operation_id)
+            lanes[name] = (names.number(seen.tip), current, names.label(seen.last_operation_id))
+        open_ones = session.open_operations()
+        for label, id in names.operations.items():
+            if reader is not None and (results is None or label in results):
+                record = await _result(reader, id)
+                if isinstance(record, OperationResult):
+                    records[label] = self._record(record)
+        lists = {f"l{key}": await session.elements(ListAddress("app.lists", f"l{key}", int)) for key in range(2)}
+        numbers = range(len(entries)) if labels is None else [each for each in labels if each < len(entries)]
+        texts = {number: await session.label(entries[number].id) for number in numbers}
+        stats, sums = session.stats(), session.stats().usage
+        return {
+            "branches": {name: names.number(session.branch(name).tip()) for name in branches},
+            "lanes": lanes,
+            "entries": [(names.number(entry.parent_id), self.bodies[entry.id]) for entry in entries],
+            "paths": {name: [names.numbers[entry.id] for entry in path] for name, path in paths.items()},
+            "values": await session.values("app.values", int),
+            "lists": {key: [value for _, value in elements] for key, elements in lists.items() if elements},
+            "labels": {number: text for number, text in texts.items() if text is not None},
+            "name": session.name,
+            "open": {names.label(each.operation_id): names.operation_seen(each) for each in open_ones},
+            "results": records,
+            "stats": (
+                stats.entries,
+                sums.rows,
+                sums.unknown_rows,
+                sums.input_tokens,
+                sums.output_tokens,
+                sums.cost_nanos,
+            ),
+            "ledger": [
+                (
+                    each.row.kind,
+                    tokens(each.row.usage),
+                    names.number(each.row.entry_id),
+                    names.label(each.row.operation_id),
+                )
+                for each in await session.usage()
+            ],
+        }
+
+
+async def _result(lane: AgentLane[Any, Any], id: str) -> OperationResult | None:
+    try:
+        return await lane.result(id)
+    except UnknownOperation:
+        return None

@@ -1,0 +1,320 @@
+"""The plain model of what operations do: a drive is a loop that decides, commits, and lets effects go on.
+
+Effects are what the program says. A request ends at once or hangs; calls that run together end one after another, each
+once the outcome of the one before is durable, so that every history is the only one there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.stateful.plain import Op, Plain, Refused
+from tests.stateful.plain_decision import Decision, alone_in_group, result_of, waits_for
+from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
+
+
+@dataclass
+class Observer:
+    label: str
+    lane: str
+    wait: bool
+
+
+@dataclass
+class Pass:
+    """One pass: what runs in it, and who watches."""
+
+    lane: str
+    op: str
+    tools: tuple[str, ...]
+    observers: list[Observer] = field(default_factory=list)
+    request: Reply | None = None
+    """The request that hangs."""
+    unsaved: tuple[str, int] | None = None
+    """What it has shown and not saved, and when that is due."""
+    live: list[int] = field(default_factory=list)
+    """The calls that run."""
+    sleeping: bool = False
+
+
+@dataclass
+class PlainRuns(Plain):
+    """The plain model with its operations."""
+
+    passes: dict[str, Pass] = field(default_factory=dict)
+    finished: list[tuple[str, Any]] = field(default_factory=list)
+    """Drives that ended since the last look, and how."""
+    asked: Counter[str] = field(default_factory=Counter)
+    """Requests that started, by operation. Deaths do not forget them, as little as the next two."""
+    started: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    requests: list[tuple[Any, ...]] = field(default_factory=list)
+
+    # The verbs of a lane.
+
+    def accept(self, lane: str, op: str, prompt: int, handle: int) -> tuple[Any, ...]:
+        disk = self.disk
+        if lane not in disk.lanes:
+            raise Refused("no lane")
+        if op in disk.results:
+            record = disk.results[op]
+            return self._same(record["lane"], record["prompt"], record["inputs"], lane, prompt)
+        if op in disk.ops:
+            known = disk.ops[op]
+            return self._same(known.lane, known.prompt, known.inputs, lane, prompt)
+        if disk.lanes[lane].current is not None:
+            raise Refused("LaneBusy")
+        after = disk.copy()
+        config = after.lanes[lane]
+        from_tip = after.tips[lane]
+        after.repair(lane)
+        inputs = (after.add(lane, ("user", f"prompt {prompt}")),)
+        after.ops[op] = Op(
+            id=op,
+            lane=lane,
+            prompt=prompt,
+            inputs=inputs,
+            from_tip=from_tip,
+            started_at=self.now,
+            tools=TOOLS_OF_HANDLE[handle] if config.tools is None else config.tools,
+            model=config.model or 0,
+            settings=config.settings or {},
+        )
+        config.current = op
+        self.commit("accept", after)
+        return ("admitted", inputs)
+
+    def _same(self, its_lane: str, its: int, inputs: tuple[int, ...], lane: str, prompt: int) -> tuple[Any, ...]:
+        if (its_lane, its) != (lane, prompt):
+            raise Refused("RequestConflict")
+        return ("admitted", inputs)
+
+    def settled(self, lane: str, op: str) -> dict[str, Any]:
+        """The record of an operation that is not the lane's open one."""
+        disk = self.disk
+        if op in disk.results:
+            if disk.results[op]["lane"] != lane:
+                raise Refused("OperationMismatch")
+            return disk.results[op]
+        raise Refused("OperationMismatch" if op in disk.ops or disk.lanes[lane].current else "UnknownOperation")
+
+    def drive(self, observer: Observer, op: str | None, handle: int) -> None:
+        """Join the lane's pass, or begin one."""
+        current = self.disk.lanes[observer.lane].current
+        if op is not None and op != current:
+            self.finished.append((observer.label, ("settled", self.settled(observer.lane, op))))
+            return
+        if current is None:
+            raise Refused("NoActiveOperation")
+        running = self.passes.get(observer.lane)
+        if running is None:
+            running = self.passes[observer.lane] = Pass(observer.lane, current, TOOLS_OF_HANDLE[handle])
+        running.observers.append(observer)
+        self.advance(running)
+
+    def abort(self, lane: str, op: str) -> tuple[Any, ...]:
+        if op != self.disk.lanes[lane].current:
+            return ("abort", False, self.settled(lane, op)["status"])
+        if self.disk.ops[op].cancelled:
+            return ("abort", False, "cancel_requested")
+        after = self.disk.copy()
+        after.ops[op].cancelled = True
+        self.commit("abort", after)
+        running = self.passes.get(lane)
+        if running is not None:
+            answered, outcomes = None, []
+            if running.request is not None:
+                self.reach("effect.model.end")
+                answered = ("aborted", running.request)
+                running.request = running.unsaved = None
+            for index in running.live:
+                self.reach("effect.tool.end")
+                outcomes.append((index, result_of(self.disk.ops[op].calls[index], "aborted"), False))
+            running.live.clear()
+            self.advance(running, answered, outcomes)
+        return ("abort", True, "cancel_requested")
+
+    def result(self, lane: str, op: str) -> Any:
+        """The record is the session's: any lane tells it."""
+        if op == self.disk.lanes[lane].current:
+            return None
+        if op not in self.disk.results:
+            raise Refused("UnknownOperation")
+        return self.disk.results[op]
+
+    def configure(
+        self,
+        lane: str,
+        handle: int,
+        model: int | None,
+        tools: tuple[str, ...] | None,
+        settings: dict[str, int] | None,
+    ) -> None:
+        if tools is not None and not set(tools) <= set(TOOLS_OF_HANDLE[handle]):
+            raise Refused("UnknownTool")
+        after = self.disk.copy()
+        config = after.lanes[lane]
+        config.model = config.model if model is None else model
+        config.tools = config.tools if tools is None else tools
+        config.settings = config.settings if settings is None else settings
+        if config.current is not None:
+            op = after.ops[config.current]
+            op.model = config.model or 0
+            op.tools = TOOLS_OF_HANDLE[handle] if config.tools is None else config.tools
+            op.settings = config.settings or {}
+        self.commit("configure", after)
+        if lane in self.passes:
+            self.advance(self.passes[lane])
+
+    def leave(self, lane: str) -> bool:
+        """The oldest observer goes; nobody left to sit out a wait ends the pass."""
+        running = self.passes.get(lane)
+        if running is None or not running.observers:
+            return False
+        self.finished.append((running.observers.pop(0).label, ("cancelled",)))
+        self.advance(running)
+        return True
+
+    def pass_time(self, ms: int) -> int:
+        """Move on by ``ms`` at most, to the first that is due and lets it act; by how much it was."""
+        due: list[tuple[int, str]] = []
+        for lane, running in self.passes.items():
+            if running.unsaved is not None:
+                due.append((running.unsaved[1], lane))
+            if running.sleeping:
+                due.append((self.disk.ops[running.op].not_before, lane))
+        due = sorted(each for each in due if each[0] <= self.now + ms)
+        if not due:
+            self.now += ms
+            return ms
+        if len(due) > 1 and due[0][0] == due[1][0]:
+            return 0  # two at a time have no order
+        moved, self.now = due[0][0] - self.now, due[0][0]
+        running = self.passes[due[0][1]]
+        if running.sleeping:
+            self.advance(running)
+        else:
+            self.save_frames(running)
+        return moved
+
+    def save_frames(self, running: Pass) -> None:
+        if running.unsaved is not None:
+            after = self.disk.copy()
+            after.ops[running.op].frames = running.unsaved[0]
+            self.commit("frames", after)
+            running.unsaved = None
+
+    def stop_all(self, ending: str | None, *, flush: bool) -> None:
+        """Every pass ends as in a controlled crash; with ``flush`` what was shown is saved before."""
+        passes, self.passes = self.passes, {}
+        if flush:
+            for running in passes.values():
+                if running.request is not None:
+                    self.reach("effect.model.end")
+                for _ in running.live:
+                    self.reach("effect.tool.end")
+                self.save_frames(running)
+        if ending is not None:
+            self.finished += [(each.label, ("refused", ending)) for run in passes.values() for each in run.observers]
+
+    # The pass.
+
+    def advance(self, running: Pass, answered: Any = None, outcomes: list[Any] | None = None) -> None:
+        """Go on until the operation has settled, sleeps, or waits for what hangs."""
+        outcomes = list(outcomes or ())
+        while True:
+            draft = self.disk.copy()
+            decision = Decision(self, running, draft)
+            decision.take(answered, outcomes)
+            decision.plan()
+            if decision.names:
+                self.commit("+".join(dict.fromkeys(decision.names)), draft)
+                if any(name in decision.names for name in ("settlement", "recovered_response")):
+                    running.unsaved = None
+            running.sleeping = False
+            op = self.disk.ops.get(running.op)
+            if op is None:
+                del self.passes[running.lane]
+                record = self.disk.results[running.op]
+                self.finished += [(each.label, ("settled", record)) for each in running.observers]
+                return
+            answered, outcomes = None, []
+            if decision.request:
+                answered = self._request(running, op)
+            for index in decision.calls:
+                outcomes += self._start(running, op.id, index)
+            if not outcomes and answered is None:
+                outcomes = self._next_in_order(running, op)
+            if decision.names or answered is not None or outcomes:
+                continue
+            if decision.sleeps:
+                self._sleep(running, op)
+            return
+
+    def _sleep(self, running: Pass, op: Op) -> None:
+        told = [each for each in running.observers if not each.wait]
+        waiting = ("waiting", op.not_before, op.attempt + 1, op.error)
+        self.finished += [(each.label, waiting) for each in told]
+        running.observers = [each for each in running.observers if each.wait]
+        running.sleeping = bool(running.observers)
+        if not running.sleeping:
+            del self.passes[running.lane]
+
+    def _request(self, running: Pass, op: Op) -> Any:
+        self.reach("effect.model.start")
+        number = self.asked[op.id]
+        self.asked[op.id] += 1
+        self.requests.append(
+            (op.id, op.attempt, op.model, op.settings, self._offered(running, op), self.disk.shown(op.lane))
+        )
+        replies = self.prompts[op.prompt]
+        reply = replies[number] if number < len(replies) else Reply()
+        if reply.kind == "hang":
+            running.request = reply
+            running.unsaved = ("half an answer", self.now + FRAMES_EVERY_MS)
+            return None
+        self.reach("effect.model.end")
+        return (reply.kind, reply)
+
+    def _offered(self, running: Pass, op: Op) -> tuple[str, ...]:
+        return tuple(tool for tool in op.tools if tool in running.tools)
+
+    def _start(self, running: Pass, id: str, index: int) -> list[Any]:
+        """A call's effect starts; its outcome, if it ends at once."""
+        self.reach("effect.tool.start")
+        op = self.disk.ops[id]
+        state, spec = op.calls[index], op.batch[index]
+        self.started[id, op.turn, index] += 1
+        running.live.append(index)
+        if alone_in_group(op.batch, index):
+            self._keep(id, index, progress=f"{state.tool} {index} is at attempt {state.attempt}")
+            if state.memo is None:
+                self._keep(id, index, memo=state.attempt)
+            op = self.disk.ops[id]
+            state = op.calls[index]
+        if state.attempt <= spec.hang or (state.attempt == 1 and waits_for(op.batch, index) is not None):
+            return self._next_in_order(running, self.disk.ops[id]) if state.attempt > spec.hang else []
+        return [self._end(running, op, index)]
+
+    def _keep(self, id: str, index: int, **what: Any) -> None:
+        after = self.disk.copy()
+        for name, value in what.items():
+            setattr(after.ops[id].calls[index], name, value)
+            self.commit(name, after)
+
+    def _next_in_order(self, running: Pass, op: Op) -> list[Any]:
+        """The call whose turn it is to end, if there is one: the one before it has its outcome."""
+        for index in sorted(running.live):
+            before = waits_for(op.batch, index)
+            hangs = op.calls[index].attempt <= op.batch[index].hang
+            if before is not None and not hangs and op.calls[before].status in ("outcome_ready", "placed"):
+                return [self._end(running, op, index)]
+        return []
+
+    def _end(self, running: Pass, op: Op, index: int) -> Any:
+        self.reach("effect.tool.end")
+        running.live.remove(index)
+        state, spec = op.calls[index], op.batch[index]
+        kind = "raised" if spec.end == "raise" else f"{state.tool} {index} attempt {state.attempt} memo {state.memo}"
+        return (index, ("result", state.tool, kind, spec.end == "raise"), spec.end == "stop")

@@ -1,0 +1,121 @@
+"""What the library shows, in the shapes of the plain model: messages as short tuples, ids as numbers and labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlane import AssistantMessage, Custom, Operation, OperationResult, ToolResultMessage, Usage, UserMessage
+from agentlane.data.entries import EntryBody
+from agentlane.machine.context import NOT_AVAILABLE
+from agentlane.machine.outcomes import ABORTED, CUT, INTERRUPTED, NOT_STARTED, PROGRESS
+
+TEXTS = {
+    NOT_AVAILABLE: "not available",
+    ABORTED: "aborted",
+    CUT: "cut",
+    INTERRUPTED: "interrupted",
+    NOT_STARTED: "not started",
+}
+
+
+class Names:
+    """The ids of one session as the plain model names them: entries by number, operations by label."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.entries: list[str] = []
+        self.labels: dict[str, str] = {}
+        self.operations: dict[str, str] = {}
+
+    def take_entries(self, ids: list[str]) -> None:
+        self.entries = ids
+        self.numbers = {id: number for number, id in enumerate(ids)}
+
+    def take_operation(self, label: str | None, id: str | None) -> None:
+        """The operation with this id is the one that the plain model calls so."""
+        if label is not None and id is not None and label not in self.operations:
+            self.operations[label], self.labels[id] = id, label
+
+    def entry(self, number: int | None) -> str | None:
+        """The id of an entry; of one that is not there, for a number beyond the last."""
+        if number is None:
+            return None
+        return self.entries[number] if number < len(self.entries) else "no-such-entry"
+
+    def number(self, id: str | None) -> int | None:
+        return None if id is None else self.numbers[id]
+
+    def label(self, id: str | None) -> str | None:
+        return None if id is None else self.labels.get(id, id)
+
+    def operation(self, label: str) -> str:
+        return self.operations.get(label, label)
+
+    def body(self, body: EntryBody) -> tuple[Any, ...]:
+        """An entry's body: as a message, with what only an entry tells."""
+        match body:
+            case Custom():
+                return ("custom", body.type, body.data)
+            case AssistantMessage():
+                answers = tuple(self.numbers[each] for each in body.answers)
+                code = None if body.error is None else body.error.code
+                return ("assistant", body.text, body.stop_reason, code, tuple(c.name for c in body.calls), answers)
+            case _:
+                return message_shape(body)
+
+    def record(self, record: OperationResult) -> dict[str, Any]:
+        """A terminal record. The prompt is told by the caller, who knows the entries."""
+        usage = record.usage
+        return {
+            "lane": record.lane,
+            "inputs": tuple(self.numbers[each] for each in record.inputs),
+            "status": record.status,
+            "code": record.code,
+            "answer": self.number(record.answer),
+            "text": record.text,
+            "turns": record.turns,
+            "tips": (self.number(record.from_tip), self.number(record.to_tip)),
+            "times": (record.started_at, record.ended_at),
+            "usage": (usage.rows, usage.unknown_rows, usage.input_tokens, usage.output_tokens, usage.cost_nanos),
+        }
+
+    def operation_seen(self, operation: Operation) -> tuple[Any, ...]:
+        calls = tuple((c.tool, c.status, c.policy, c.attempt, c.replays) for c in operation.calls)
+        return (
+            operation.lane,
+            operation.at,
+            tuple(self.numbers[each] for each in operation.inputs),
+            operation.turn,
+            operation.attempt,
+            operation.restarts,
+            operation.cancel_requested_at is not None,
+            operation.not_before,
+            calls,
+        )
+
+
+def message_shape(message: Any) -> tuple[Any, ...]:
+    """A message as a model is shown it."""
+    match message:
+        case UserMessage():
+            return ("user", "".join(getattr(part, "text", "?") for part in message.content))
+        case AssistantMessage():
+            return ("assistant", message.text, tuple(each.name for each in message.calls))
+        case ToolResultMessage():
+            return ("result", message.name, _result_text(message), message.is_error)
+        case _:
+            raise AssertionError(f"{message!r} is no message")
+
+
+def _result_text(message: ToolResultMessage) -> str:
+    lines = message.text.split("\n")
+    last = TEXTS.get(lines[-1], lines[-1])
+    if lines[0] == PROGRESS:
+        return f"{last} after {lines[1]}"
+    if "is not available here" in last:
+        return "refused"
+    return "raised" if last.endswith("failed: ValueError: on purpose") else last
+
+
+def tokens(usage: Usage) -> tuple[int | None, int | None, int | None]:
+    return (usage.input_tokens, usage.output_tokens, usage.cost_nanos)

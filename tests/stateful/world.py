@@ -1,0 +1,356 @@
+"""A real session on one backend, and the host that plays the steps of a program on it, with whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from agentlane import (
+    AgentLane,
+    AgentLaneError,
+    AssistantMessage,
+    ListAddress,
+    OperationResult,
+    Prompt,
+    Session,
+    Settled,
+    TextPart,
+    Usage,
+    UserMessage,
+    ValueAddress,
+    open_session,
+)
+from agentlane.storage import JsonlStore, MemoryStore, SqliteStore, Store
+from agentlane.testing import CountingIds, FailingStore, FaultPlan, GatedStore, ManualClock, Trace
+from tests.stateful import programs as p
+from tests.stateful.effects import Effects
+from tests.stateful.looks import Looker
+from tests.stateful.plain_host import Action, Elapse, Open, Reopen, is_drive
+from tests.stateful.shapes import Names
+from tests.stateful.watched import Ears, Stir, WatchedStore
+
+Backend: TypeAlias = Literal["memory", "jsonl", "sqlite"]
+BACKENDS: tuple[Backend, ...] = ("memory", "jsonl", "sqlite")
+SESSION = "s"
+
+
+class World:
+    """Everything that a process's death leaves as it is, and the process that lives now, if one does."""
+
+    def __init__(self, backend: Backend, folder: Path, prompts: p.Prompts) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.clock = ManualClock()
+        self.trace = Trace()
+        self.effects = Effects(prompts)
+        self.names = Names()
+        self.looker = Looker(self.names, self.effects)
+        self.session: Session | None = None
+        self.finished: list[tuple[str, Any]] = []
+        self.lives = 0
+        self.stir = Stir()
+        self._memory: MemoryStore | None = None
+        self._drives: list[tuple[str, int, asyncio.Task[Any]]] = []
+        self._handles: dict[tuple[str, int], AgentLane[Any, Any]] = {}
+        self._dead: list[Session] = []
+
+    # A life.
+
+    def new_store(self) -> Store:
+        """A store object on the place; for memory, the object is the place."""
+        ids = CountingIds(series=0xFFFF)
+        if self.backend == "memory":
+            self._memory = self._memory or MemoryStore(clock=self.clock, ids=ids)
+            return self._memory
+        if self.backend == "jsonl":
+            return JsonlStore(self.folder / "jsonl", durability="process", clock=self.clock, ids=ids)
+        return SqliteStore(self.folder / "a.db", durability="process", clock=self.clock, ids=ids)
+
+    async def _open(self) -> str:
+        self.lives += 1
+        self.plan = FaultPlan()
+        self.base = self.new_store()
+        self.failing = FailingStore(self.base, nth=None)
+        self.ears = Ears(self.plan)
+        self.gated = GatedStore(WatchedStore(self.failing, self.stir, self.effects, self.ears))
+        self.gated.gate.open()
+        if SESSION not in [info.id for info in await self.base.list()]:
+            await self.base.create(SESSION)
+        store = self.trace.store(self.gated)
+        self.session = await open_session(
+            store,
+            session_id=SESSION,
+            clock=self.clock,
+            ids=CountingIds(series=self.lives),
+            seed=self.lives,
+            probe=self.trace.probe(self.ears),
+        )
+        self._death = asyncio.ensure_future(self.plan.died())
+        self._death.add_done_callback(lambda _: self.stir.happened())
+        self._handles.clear()
+        await self._look_at_the_dead()
+        return "opened"
+
+    async def _look_at_the_dead(self) -> None:
+        """What is left of processes that died writes nothing any more."""
+        for session in self._dead:
+            told = await self._answer(session.set_name("from the dead"))
+            assert told in (("refused", "SessionFaulted"), ("refused", "SessionClosed")), f"a dead session: {told}"
+        self._dead.clear()
+
+    async def _let_go(self) -> None:
+        """The session is closed: so is its store, unless it is the place."""
+        self.session = None
+        self._death.cancel()
+        if self.backend != "memory":
+            await self.base.close()
+
+    async def _bury(self) -> None:
+        """Nothing of a dead process goes on."""
+        session, self.session = self._here(), None
+        runtime = session._runtime
+        runtime.storage.kill()
+        runtime.fault(asyncio.CancelledError())
+        tasks: set[asyncio.Future[Any]] = {task for _, _, task in self._drives}
+        for task in tasks:
+            task.cancel()
+        while rest := {*tasks, *runtime.tasks}:
+            await asyncio.wait(rest)
+            for task in rest & tasks:
+                if not task.cancelled():
+                    task.exception()
+            tasks.clear()
+        runtime.threads.close()
+        self._drives.clear()
+        self.finished.clear()
+        self._death.cancel()
+        self._dead.append(session)
+        self.stir.busy = 0
+
+    async def end(self) -> None:
+        """Whatever still lives is closed."""
+        if self.session is not None:
+            self.ears.deaf = True
+            await self.session.close()
+            await self.quiet()
+            await self._let_go()
+        for _, _, task in self._drives:
+            if not task.cancelled():
+                task.exception()
+
+    def _here(self) -> Session:
+        assert self.session is not None, "no process lives"
+        return self.session
+
+    async def quiet(self) -> None:
+        """Return once nothing more happens by itself, or the process is dead."""
+        await self.stir.quiet(self.plan)
+
+    # Steps.
+
+    async def play(self, action: Action, label: str, *, several: bool) -> Any:
+        """Do what the action says and tell how it was answered. ``several``: more than one pass runs."""
+        self.finished.clear()
+        if isinstance(action, p.Close | p.Kill) and self.session is None:
+            return "nothing"
+        if isinstance(action, Open):
+            return await self._open()
+        if isinstance(action, p.Close) and several:
+            self.ears.deaf = True
+        if isinstance(action, p.Held):
+            return await self._held(action)
+        task = asyncio.ensure_future(self._answer(self._play(action, label)))
+        if is_drive(action):
+            self._drives.append((label, getattr(action, "lane", 0), task))
+        await self.quiet()
+        if self.plan.died_at is not None or isinstance(action, p.Kill):
+            task.cancel()
+            await asyncio.wait([task])
+            await self._bury()
+            return "died"
+        self._collect()
+        if is_drive(action):
+            return "started"
+        assert task.done(), f"{action} does not return"
+        if isinstance(action, p.Close):
+            await self._let_go()
+        return task.result()
+
+    def _collect(self) -> None:
+        for label, _, task in self._drives:
+            if task.done():
+                self.finished.append((label, ("cancelled",) if task.cancelled() else task.result()))
+        self._drives = [each for each in self._drives if not each[2].done()]
+
+    async def _answer(self, call: Awaitable[Any]) -> Any:
+        try:
+            return await call
+        except AgentLaneError as error:
+            return ("refused", type(error).__name__)
+
+    async def _play(self, action: Action, label: str) -> Any:
+        session = self._here()
+        match action:
+            case Reopen():
+                assert await self._answer(session.set_name("refused")) == ("refused", "SessionFaulted")
+                await self.stir.during(session.reopen())
+                self.ears.faulted = False
+                return "reopened"
+            case p.Close():
+                await self.stir.during(session.close())
+                return "closed"
+            case p.Kill():
+                return "died"
+            case p.KillAt(nth):
+                self.plan.kill_at(len(self.plan.trace) + nth)
+            case p.FailWrite(nth, where):
+                self.failing.where = where
+                self.failing.fail_next(nth)
+            case Elapse(ms):
+                self.clock.advance(ms)
+            case p.OpenAgain(read_only):
+                return await self.stir.during(self._open_again(read_only))
+            case p.SetValue() | p.Append() | p.SetName() | p.SetLabel() | p.Adjust():
+                await self._direct(action)
+            case p.CreateBranch(name, at):
+                await session.create_branch(p.BRANCHES[name], self.names.entry(at))
+            case p.MakeLane(name, at):
+                await session.lane(p.BRANCHES[name], self.effects.agent(0), at=self.names.entry(at))
+            case p.AppendEntry(branch, text, assistant):
+                await self._append(session, p.BRANCHES[branch], text, assistant)
+            case _:
+                return await self._on_lane(action)
+        return "done"
+
+    async def _append(self, session: Session, name: str, text: str | None, assistant: bool) -> None:
+        branch = session.branch(name)
+        if text is None:
+            await branch.append_custom("note", 1)
+        elif assistant:
+            await branch.append_message(AssistantMessage(content=(TextPart(text=text),), stop_reason="stop"))
+        else:
+            await branch.append_message(UserMessage(content=(TextPart(text=text),)))
+
+    async def _open_again(self, read_only: bool) -> Any:
+        store = self.new_store()
+        try:
+            second = await open_session(store, session_id=SESSION, read_only=read_only, clock=self.clock)
+            try:
+                return await Looker(self.names, self.effects).view(second)
+            finally:
+                await second.close()
+        finally:
+            if self.backend != "memory":
+                await store.close()
+
+    async def _held(self, action: p.Held) -> Any:
+        gate = self.gated.gate
+        self.gated.hold = action.hold
+        for storage in self.gated._open:
+            storage._hold = action.hold
+        gate.shut()
+        tasks = []
+        for call in action.calls:
+            if self.plan.died_at is None:
+                tasks.append(asyncio.ensure_future(self._answer(self._direct(call))))
+                await self.quiet()
+        if not action.kill:
+            self.ears.deaf = action.hold == "before_write"  # one transaction may take all of them
+            gate.open()
+            await self.quiet()
+            self.ears.deaf = False
+        if action.kill or self.plan.died_at is not None:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self._bury()
+            return "died"
+        self._collect()
+        return [await task for task in tasks]
+
+    async def _direct(self, call: p.Direct) -> Any:
+        session = self._here()
+        match call:
+            case p.SetValue(key, value):
+                address = ValueAddress("app.values", f"v{key}", int)
+                await (session.delete_value(address) if value is None else session.set_value(address, value))
+            case p.Append(key, element):
+                place = ListAddress("app.lists", f"l{key}", int)
+                await (session.delete_list(place) if element is None else session.append(place, element))
+            case p.SetName(text):
+                await session.set_name(text)
+            case p.SetLabel(entry, text):
+                await session.set_label(self.names.entry(entry) or "", text)
+            case p.Adjust(cost, op, number):
+                usage = Usage(cost_nanos=cost)
+                id = None if op is None else f"op-{op}"
+                await session.record_usage(usage, operation_id=id, entry_id=self.names.entry(number))
+        return "done"
+
+    async def _handle(self, lane: int, handle: int = 0) -> AgentLane[Any, Any]:
+        name = p.LANES[lane]
+        if (name, handle) not in self._handles:
+            agent = self.trace.agent(self.effects.agent(handle))
+            self._handles[name, handle] = await self._here().lane(name, agent)
+        return self._handles[name, handle]
+
+    async def _on_lane(self, action: Any) -> Any:
+        lane = await self._handle(action.lane, getattr(action, "handle", 0))
+        match action:
+            case p.Accept(_, prompt, op):
+                admitted = await lane.accept(self._prompt(prompt), operation_id=None if op is None else f"op-{op}")
+                self.names.take_entries([entry.id for entry in await self._here().entries()])
+                return ("admitted", tuple(self.names.numbers[each] for each in admitted.inputs))
+            case p.Run(_, prompt, op):
+                return self._ended(
+                    await lane.run(self._prompt(prompt), operation_id=None if op is None else f"op-{op}")
+                )
+            case p.Drive(_, op, wait):
+                return self._ended(await lane.drive(None if op is None else f"op-{op}", wait_for_retry=wait))
+            case p.Resume():
+                return self._ended(await lane.resume())
+            case p.LeaveDrive():
+                for _, of, task in self._drives:
+                    if of == action.lane and not task.done():
+                        task.cancel()
+                        return "left"
+                return "nobody"
+            case p.Abort(_, op):
+                open_one = lane.inspect().operation
+                current = "op-none" if open_one is None else open_one.operation_id
+                receipt = await lane.request_abort(current if op is None else f"op-{op}")
+                return ("abort", receipt.newly_requested, receipt.status)
+            case p.Result(_, op):
+                return ("result", await lane.result(f"op-{op}"))
+            case p.Configure(_, model, tools, settings):
+                await lane.configure(
+                    model=None if model is None else f"plain:m{model}",
+                    tools=None if tools is None else p.TOOL_CHOICES[tools],
+                    settings=None if settings is None else p.SETTINGS[settings],
+                )
+                return "done"
+            case _:
+                raise AssertionError(f"{action} is no step of a lane")
+
+    def _prompt(self, prompt: int) -> Prompt:
+        return Prompt(f"prompt {prompt % len(self.effects.prompts)}")
+
+    def _ended(self, outcome: Any) -> tuple[Any, ...]:
+        match outcome:
+            case None:
+                return ("nothing",)
+            case Settled(record):
+                return ("settled", record)
+            case OperationResult():
+                return ("settled", outcome)
+            case _:
+                pass
+        (reason,) = outcome.reasons
+        assert outcome.wake_at == reason.not_before
+        return ("waiting", reason.not_before, reason.attempt, reason.error.code)
+
+    def requests(self) -> list[tuple[Any, ...]]:
+        """What models were asked, with labels of operations."""
+        return [(self.names.label(op), *rest) for op, *rest in self.effects.requests]
