@@ -137,7 +137,7 @@ class Session(SessionData):
         if self._runtime.phase != "faulted":
             self._runtime.check()
             return
-        if self._reopening is None:
+        if self._reopening is None or self._reopening.done():  # done: whoever waited for it was thrown away
             self._reopening = self._runtime.loop.create_task(self._reopen(), name="agentlane reopen")
         reopening = self._reopening
         try:
@@ -308,6 +308,9 @@ class Session(SessionData):
         runtime.replace_storage(storage)
         try:
             await self.load()  # still faulted for everybody else: nothing is written beside what is being read
+        except GeneratorExit:
+            storage.kill()
+            raise
         except BaseException as error:
             await storage.close()
             runtime.cause = error
