@@ -11,7 +11,6 @@ from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
 from agentlane.data.operations import OutcomeReady, Placed, Tools
-from agentlane.data.results import OperationResult
 from agentlane.data.writes import SetValue
 from agentlane.driver.tool_results import error_text, seal_value
 from agentlane.driver.views import resolve_call
@@ -29,10 +28,12 @@ from agentlane.testing.trace import Submitted
 
 @dataclass
 class Ended:
-    """What a history came to: its stories by lane, and what is wrong with it."""
+    """What a history came to: its stories by lane, all calls and the operations whose abort was committed, and what is
+    wrong with it."""
 
     stories: dict[str, list[Step]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    aborts: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
 
 
@@ -73,7 +74,10 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     ended.complaints += _check_requests(history, list(entries.values()))
     ended.complaints += await _check_ledger(session, entries)
     ended.complaints += _check_starts(history)
-    ended.complaints += _check_ends(history, results)
+    ended.aborts = _aborts(history)
+    for story in ended.stories.values():
+        for chapter in chapters(story):
+            ended.complaints += _check_end(history, chapter, ended.aborts)
     ended.calls = [id for id, entry in entries.items() if isinstance(entry.body, ToolResultMessage)]
     bodies = [entry.body for entry in sorted(entries.values(), key=lambda each: each.seq)]
     given = [body for body in bodies if isinstance(body, ToolResultMessage)]
@@ -217,7 +221,7 @@ def _check_requests(history: History[Any], entries: Sequence[Entry]) -> Iterator
     for entry in entries:
         body = entry.body
         if isinstance(body, AssistantMessage):
-            if body.error is not None and body.error.code == "interrupted":
+            if _is_interrupted(body):
                 interrupted.add(entry.id)
             elif body.stop_reason not in ("error", "aborted") and body.model is not None:
                 answers[_said(body)] += 1
@@ -249,8 +253,7 @@ async def _check_ledger(session: Session, entries: Mapping[str, Entry]) -> list[
         if entry is None:
             continue
         body = entry.body
-        lost = isinstance(body, AssistantMessage) and body.error is not None and body.error.code == "interrupted"
-        if lost and not row.usage.unknown:
+        if isinstance(body, AssistantMessage) and _is_interrupted(body) and not row.usage.unknown:
             found.append(f"answer {entry.id} is interrupted, and its usage is said to be known")
     return found
 
@@ -265,6 +268,9 @@ def _check_starts(history: History[Any]) -> Iterator[str]:
             yield f"{what} was started {len(starts)} times, and was found under way {found[id]} times"
         if len(starts) > 1 and "never" in {each.policy for each in starts[:-1]}:
             yield f"I7: {what} must not run again, and was started {len(starts)} times"
+        limit = history.lives[starts[0].life - 1].own_agent.limits.max_replays
+        if len(starts) > 1 + limit:
+            yield f"{what} was started {len(starts)} times, and {limit} replays are allowed"
         if len({each.key for each in starts}) > 1:
             yield f"{what} was started with the keys {sorted({each.key for each in starts})}"
         attempts = [each.attempt for each in starts]
@@ -275,20 +281,30 @@ def _check_starts(history: History[Any]) -> Iterator[str]:
                 yield f"{what}: attempt {each.attempt} was told that recovered is {each.recovered}"
 
 
-def _check_ends(history: History[Any], results: Mapping[str, OperationResult]) -> Iterator[str]:
-    """An operation is aborted only where that was asked for, and gives up only beyond its bounds."""
-    aborted = {
+def _aborts(history: History[Any]) -> set[str]:
+    """Operations whose abort was asked of a store."""
+    return {
         write.address.key
         for event in history.trace.events
         if isinstance(event, Submitted) and event.name == "abort"
         for write in event.writes
         if isinstance(write, SetValue)
     }
-    for id, result in results.items():
-        if result.status == "aborted" and id not in aborted:
-            yield f"operation {id} is aborted, and nobody asked for that"
-        if result.code == "restarts_exhausted":
-            limit = next(life.own_agent.limits.max_restarts for life in history.lives if hasattr(life, "own_agent"))
-            restarts = sum(each.operation_id == id for each in history.found_requests)
-            if restarts <= limit:
-                yield f"operation {id} gave up after {restarts} restarts, and {limit} are allowed"
+
+
+def _check_end(history: History[Any], chapter: Chapter, aborts: set[str]) -> Iterator[str]:
+    """An operation is aborted only where that was asked for, and gives up beyond its bound and not before."""
+    result = chapter.result
+    if result.status == "aborted" and result.operation_id not in aborts:
+        yield f"operation {result.operation_id} is aborted, and nobody asked for that"
+    limits = next(life.own_agent.limits for life in history.lives if hasattr(life, "own_agent"))
+    restarts = Counter(turn for turn, body in chapter.failed if _is_interrupted(body))
+    most = max(restarts.values(), default=0)
+    if result.code == "restarts_exhausted" and most <= limits.max_restarts:
+        yield f"operation {result.operation_id} gave up after {most} restarts, and {limits.max_restarts} are allowed"
+    if result.status == "completed" and most > limits.max_restarts:
+        yield f"operation {result.operation_id} was restarted {most} times, and {limits.max_restarts} are allowed"
+
+
+def _is_interrupted(body: AssistantMessage) -> bool:
+    return body.error is not None and body.error.code == "interrupted"

@@ -21,6 +21,7 @@ from agentlane.ids import call_id
 from agentlane.machine.planning import may_replay
 from agentlane.machine.table import Rules
 from agentlane.storage.contract import SessionStorage
+from agentlane.testing.invariants import KEPT_VALUES, OPERATION_VALUES, PENDING_VALUES
 
 Current: TypeAlias = Literal["never", "safe", "idempotent", "missing", "inactive", "refused"]
 """What a process has for a call: its tool with a policy; no such tool; one that is not active; one that refuses the
@@ -64,11 +65,14 @@ class Findings:
         self.states: list[FoundState] = []
         self.requests: list[FoundRequest] = []
         self.calls: dict[str, FoundCall] = {}
+        self.left: tuple[object, ...] = ()
+        """All that the session held: equal where two processes left the same."""
         self._agent = agent
         self._batches: dict[str, tuple[Tools, Sequence[ToolCallPart]]] = {}
 
     async def read(self, storage: SessionStorage) -> None:
-        """Read every open operation."""
+        """Read every open operation, and take note of what is there."""
+        self.left = await held_by(storage)
         configs = await storage.values(addresses.OP_CONFIG)
         for id, payload in (await storage.values(addresses.OP_STATE)).items():
             state = codec.STATE.decode(payload, "op.state")
@@ -107,6 +111,17 @@ class Findings:
         if name not in config.tools:
             return "inactive"
         return "refused" if problem is not None else tool.options.replay
+
+
+async def held_by(storage: SessionStorage) -> tuple[object, ...]:
+    """All that can change in a session, and the ids of what cannot."""
+    spaces = (*OPERATION_VALUES, *PENDING_VALUES, *KEPT_VALUES, "inbox")
+    return (
+        [row.id for row in await storage.scan()],
+        [row.row.id for row in await storage.usage()],
+        [await storage.values(space) for space in spaces],
+        await storage.lists(addresses.PENDING_FRAMES),
+    )
 
 
 def found_state(state: OperationState) -> FoundState:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from agentlane.errors import AgentLaneError, SessionClosed
 from agentlane.session import Session
 from agentlane.testing.faults import Point
+from agentlane.testing.invariants import check_invariants
 from agentlane.testing.matrix.history import History, Life, W
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.stops import How, Stop, StopProbe
@@ -24,10 +25,16 @@ class Lived(NamedTuple):
     turned: How | None
 
 
-async def live(history: History[W], scenario: Scenario[W], stops: Sequence[Stop] = ()) -> Lived:
-    """One process: open, act, close; stopped as ``stops`` say. Raises what the act raised if no stop explains it."""
+async def live(history: History[W], scenario: Scenario[W], stops: Sequence[Stop] = (), *, look: bool = False) -> Lived:
+    """One process: open, act, close; stopped as ``stops`` say. Raises what the act raised if no stop explains it.
+
+    With ``look`` it first makes sure that what the process before left is sound.
+    """
     probe = StopProbe(stops)
     life = await history.open(scenario.agent, probe)
+    if look and (found := await check_invariants(life.session)):
+        await life.session.close()
+        raise AssertionError(f"what process {life.number} found is not sound: {found}")
     end = await _ended(life, scenario, probe)
     turned = probe.turned.result() if probe.turned.done() else None
     return Lived(end, probe.boundaries(), turned)

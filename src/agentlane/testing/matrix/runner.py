@@ -13,7 +13,7 @@ from typing import Any
 from agentlane.testing.faults import Point
 from agentlane.testing.matrix.boundaries import library_boundaries, rows_of
 from agentlane.testing.matrix.checks import Ended, check_history
-from agentlane.testing.matrix.compare import Stories, differs_from_one_recovery, differs_from_reference
+from agentlane.testing.matrix.compare import differs_from_one_recovery, differs_from_reference
 from agentlane.testing.matrix.history import History
 from agentlane.testing.matrix.lives import Lived, live
 from agentlane.testing.matrix.oracle import Oracle
@@ -26,10 +26,12 @@ HANG_S = 60
 """A history that takes longer hangs. It never decides anything else: nothing in one waits for time to pass."""
 AGAIN_ON_DISK = 20
 """On a persistent store a recovery is stopped at every so-manieth of its boundaries, unless told otherwise."""
+AGAIN_ON_THE_WAY = 3
+"""A process that was told to close or to abort is killed at most at every third boundary that it passes then."""
 AGAIN_AFTER_CLOSE = 5
 """After a clean close the recovery is stopped that many times less often than after a kill: it finds no more."""
 FAILURES_MAX = 25
-"""A run stops looking once that many histories have failed."""
+"""A run stops looking once that many histories have failed, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ async def crash_matrix(
     depth: Depth | None = None,
     only: str | None = None,
     every_boundary: bool = False,
+    failures_max: int = FAILURES_MAX,
     folder: Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CrashReport:
@@ -66,7 +69,7 @@ async def crash_matrix(
     ``folder``, or below a temporary one. ``progress`` is called with each line of the table as it is known.
 
     Returns the report, and raises ``CrashMatrixError`` with it if any history did not end as it must, once all have
-    been played or ``FAILURES_MAX`` have failed. It may not be called while other work runs on the event loop that must
+    been played or ``failures_max`` have failed. It may not be called while other work runs on the event loop that must
     not wait: histories follow each other without a pause.
     """
     chosen = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
@@ -76,7 +79,7 @@ async def crash_matrix(
     for scenario in chosen:
         for number, (name, make) in enumerate(chosen_stores(stores).items()):
             with tempfile.TemporaryDirectory(dir=folder, prefix="crash-matrix-") as below:
-                run = _Run(scenario, name, make, Path(below), report)
+                run = _Run(scenario, name, make, Path(below), report, failures_max)
                 if only is None:
                     await run.all(ways, depth or Depth(), number)
                 else:
@@ -107,7 +110,13 @@ class _Run:
     """One scenario on one store."""
 
     def __init__(
-        self, scenario: Scenario[Any], store: str, make: StoreMaker, folder: Path, report: CrashReport
+        self,
+        scenario: Scenario[Any],
+        store: str,
+        make: StoreMaker,
+        folder: Path,
+        report: CrashReport,
+        failures_max: int,
     ) -> None:
         self.row = Row(scenario.name, store)
         self._scenario = scenario
@@ -116,8 +125,10 @@ class _Run:
         self._folder = folder
         self._on_disk = make(folder).capabilities.persistent
         self._report = report
+        self._failures_max = failures_max
+        self._left: list[object] = []
         self._oracle = Oracle()
-        self._reference: Stories | None = None
+        self._reference: Ended | None = None
         report.rows.append(self.row)
 
     async def one(self, stops: Stops) -> None:
@@ -139,9 +150,25 @@ class _Run:
         first = (depth.first + number) % depth.every
         for number, point in list(enumerate(points))[first :: depth.every]:
             for how in ways:
-                if len(self._report.failures) >= FAILURES_MAX:
+                if self._given_up:
                     return
                 await self._from(number, Stop(how, point), again)
+
+    def _is_new(self, stop: Stop, once: _Played) -> bool:
+        """Whether no stop before left behind what this one did: the same in the store, with the same effects begun.
+
+        In memory nothing depends on chance, so the process that goes on from there does the same in both.
+        """
+        begun = [(each.call_id, each.attempt, each.ended) for each in once.history.witness.starts if each.life == 1]
+        left = (stop.how, begun, once.history.findings[1].left)
+        if left in self._left:
+            return False
+        self._left.append(left)
+        return True
+
+    @property
+    def _given_up(self) -> bool:
+        return len(self._report.failures) >= self._failures_max
 
     async def _from(self, number: int, stop: Stop, again: int) -> None:
         """The history with that one stop, and those with one more behind it."""
@@ -152,11 +179,16 @@ class _Run:
             # The process goes on for a while, and may die on that way.
             first = once.lives[0]
             behind = _behind(first, stop.at)
-            for point in behind[number % min(again, 3) :: min(again, 3)]:
+            step = max(again, AGAIN_ON_THE_WAY)
+            for point in behind[number % step :: step]:
+                if self._given_up:
+                    return
                 await self._play(((stop, Stop("kill", point)),))
-        if stop.how != "abort":
+        if stop.how != "abort" and (self._on_disk or self._is_new(stop, once)):
             step = again if stop.how == "kill" else again * AGAIN_AFTER_CLOSE
             for point in once.recovery[number % step :: step]:
+                if self._given_up:
+                    return
                 await self._play(((stop,), (Stop("kill", point),)), once)
 
     async def _play(self, stops: Stops, once: _Played | None = None) -> _Played | None:
@@ -169,8 +201,10 @@ class _Run:
             ended = Ended()
             try:
                 async with asyncio.timeout(HANG_S):
-                    for each in (*stops, ()):
-                        lives.append(await live(history, scenario, each))
+                    for number, each in enumerate((*stops, ())):
+                        # What a first stop leaves is looked at where no second one follows; it is the same there.
+                        look = number > 0 and (len(stops) == 1 or number == 2)
+                        lives.append(await live(history, scenario, each, look=look))
                     idle = len(history.trace)
                     if len(stops) <= 1:
                         await live(history, scenario)
@@ -194,13 +228,18 @@ class _Run:
             report.failures.append(failure)
             return None
         if self._reference is None:
-            self._reference = ended.stories
+            self._reference = ended
         return _Played(history, lives, ended)
 
     def _compared(self, history: History[Any], ended: Ended, once: _Played | None) -> list[str]:
         found: list[str] = []
-        if self._reference is not None and self._scenario.steady:
-            found += differs_from_reference(ended.stories, self._reference)
+        if self._reference is not None:
+            if self._scenario.steady:
+                found += differs_from_reference(ended.stories, self._reference.stories)
+            if ended.aborts - self._reference.aborts and not any(
+                stop.how == "abort" for stops in history.stops for stop in stops
+            ):
+                found.append(f"operations {sorted(ended.aborts)} were aborted, and nobody asked for that")
         if once is not None and self._scenario.steady:
             # A call that the second stop found under way, or that a process refused to start in one of the two.
             excused = {call.call_id for call in history.found_calls if call.life > 2}

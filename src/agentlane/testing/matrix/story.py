@@ -24,12 +24,16 @@ class Turn:
 
 @dataclass
 class Chapter:
-    """One settled operation. ``failed`` are answers that went wrong: they are history, and no model is shown them."""
+    """One settled operation.
+
+    ``failed`` are answers that went wrong, each with the number of answers before it that are kept: they are history,
+    and no model is shown them.
+    """
 
     result: OperationResult
     inputs: list[UserMessage] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    failed: list[tuple[str, AssistantMessage]] = field(default_factory=list)
+    failed: list[tuple[int, AssistantMessage]] = field(default_factory=list)
 
 
 Step: TypeAlias = Chapter | EntryBody
@@ -71,7 +75,7 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lane: st
             if is_kept(body):
                 chapter.turns.append(Turn(body))
             else:
-                chapter.failed.append((entry.id, body))
+                chapter.failed.append((len(chapter.turns), body))
         elif isinstance(body, ToolResultMessage) and chapter.turns:
             chapter.turns[-1].results.append((entry.id, body))
         if chapter is not None and entry.id == chapter.result.to_tip:

@@ -10,7 +10,7 @@ from agentlane.testing.matrix.builtin.hands import Hands, agent_of, check_effect
 from agentlane.testing.matrix.history import Life
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.models import ScriptedModel
-from agentlane.testing.script import call, hang, say
+from agentlane.testing.script import call, fail, hang, say
 
 
 async def _abort_what_hangs(life: Life[Hands]) -> None:
@@ -68,4 +68,32 @@ ABORT_TOOLS = Scenario(
     ),
 )
 
-ABORTS = (ABORT_STREAM, ABORT_TOOLS)
+
+async def _abort_what_was_left(life: Life[Hands]) -> None:
+    """Each process but the first aborts what it finds before it drives; so does the first, its second prompt."""
+    lane = await life.lane()
+    for number in (1, 2):
+        admitted = await lane.accept(Prompt("go"), operation_id=f"op-{number}")
+        if (life.number > 1 or number == 2) and lane.inspect().operation is not None:
+            await lane.request_abort(admitted.operation_id)
+        await life.drive(lane, admitted.operation_id)
+
+
+ABORT_LEFT = Scenario(
+    "an abort of what the process before left",
+    world=Hands,
+    check=check_effects,
+    act=_abort_what_was_left,
+    agent=agent_of(
+        lambda: [
+            [
+                fail("overloaded", retryable=True),
+                [call("safe", x=1), call("never", x=2), call("alone", x=3)],
+                "done",
+            ],
+            ["not asked for"],
+        ]
+    ),
+)
+
+ABORTS = (ABORT_STREAM, ABORT_TOOLS, ABORT_LEFT)
