@@ -88,6 +88,7 @@ class Tool(Generic[P, R]):
         for what, given in functions.items():
             if not callable(given):
                 raise InvalidDefinition(f"tool {name!r}: {what}={given!r} must be a function")
+        _refuse_class(name, function)
         self.function = function
         self.description = description
         self.options = _checked_options(
@@ -173,7 +174,9 @@ def tool(
 
     A parameter annotated with ``ToolContext`` gets the call's context and is not shown to the model. Descriptions of
     parameters are read from an ``Args:`` section. Plain functions run in a thread. See ``ToolOptions`` for the
-    options. Raises ``InvalidDefinition`` if the signature has no schema.
+    options. A method is made a tool for one object: ``tool(obj.method)``, not in the class body.
+
+    Raises ``InvalidDefinition`` if the signature has no schema, and for a class or a method without its object.
     """
 
     def build(function: Callable[P, R]) -> Tool[P, R]:
@@ -199,11 +202,13 @@ class _Signature:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         name = _name_of(function)
+        _refuse_class(name, function)
         try:
             hints = typing.get_type_hints(_target(function), include_extras=True)
             parameters = inspect.signature(function).parameters
         except (NameError, TypeError, ValueError) as error:
             raise InvalidDefinition(f"tool {name!r}: its signature cannot be read: {error}") from error
+        _refuse_unbound(name, function, parameters)
         self.description, texts = _docstring(_target(function))
         self._context: str | None = None
         bound = function.keywords if isinstance(function, functools.partial) else {}
@@ -214,6 +219,10 @@ class _Signature:
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise InvalidDefinition(
                     f"tool {name!r}: parameter {key!r} must be an ordinary one that can be given by name"
+                )
+            if key.startswith("__"):
+                raise InvalidDefinition(
+                    f"tool {name!r}: parameter {key!r} must not begin with two underscores; give it another name"
                 )
             hint = hints.get(key, Any)
             if _is_context(hint):
@@ -239,6 +248,26 @@ class _Signature:
         if self._context is not None:
             keywords[self._context] = context
         return keywords
+
+
+def _refuse_class(name: str, function: Callable[..., Any]) -> None:
+    if inspect.isclass(_target(function)):
+        raise InvalidDefinition(
+            f"tool {name!r}: a class cannot be a tool, for a call would give an object; make a tool of a function "
+            "that uses it, or of a method of one object: tool(obj.method)"
+        )
+
+
+def _refuse_unbound(name: str, function: Callable[..., Any], parameters: Mapping[str, object]) -> None:
+    """A method that no object is bound to would ask the model for the object."""
+    first = next(iter(parameters), "")
+    within = getattr(_target(function), "__qualname__", "").rpartition(".")[0]
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    if first in ("self", "cls") and first not in bound and within and not within.endswith("<locals>"):
+        raise InvalidDefinition(
+            f"tool {name!r}: it is a method of class {within!r} without an object, so the model would be asked for "
+            f"{first!r}; leave the method as it is and make a tool of it for one object: tool(obj.{name})"
+        )
 
 
 def _field(name: str, hint: Any, default: Any, text: str | None) -> tuple[Any, ...]:

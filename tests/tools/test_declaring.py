@@ -426,6 +426,74 @@ def test_async_ones_are_known(function: Callable[..., Any]) -> None:
     assert tool(function).is_async
 
 
+def in_a_class_body() -> Any:
+    class Shop:
+        @tool
+        async def buy(self, what: str) -> str:
+            return what
+
+    return Shop
+
+
+def in_a_class_body_with_options() -> Any:
+    class Shop:
+        @tool(name="purchase", replay="safe")
+        def buy(cls, what: str) -> str:
+            return what
+
+    return Shop
+
+
+def unbound() -> Any:
+    return tool(Service.find)
+
+
+def partly() -> Any:
+    return tool(functools.partial(Service.find, a="x"))
+
+
+@pytest.mark.parametrize("define", [in_a_class_body, in_a_class_body_with_options, unbound, partly])
+def test_a_method_without_its_object_is_refused_with_the_way_out(define: Callable[[], Any]) -> None:
+    with pytest.raises(
+        InvalidDefinition, match=r"tool '(buy|find)': it is a method of class '.*(Shop|Service)'"
+    ) as caught:
+        define()
+
+    assert "make a tool of it for one object: tool(obj." in str(caught.value)
+
+
+def test_a_first_argument_called_self_is_an_argument_outside_of_a_class() -> None:
+    def note(self: str, cls: int) -> Any:
+        return self, cls
+
+    assert run(tool(note), {"self": "a", "cls": 1}) == ("a", 1)
+    bound = tool(functools.partial(Service.find, self=Service("p-")))
+    assert list(bound.definition.parameters["properties"]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        lambda: tool(Service),
+        lambda: tool(dict),
+        lambda: tool(functools.partial(Service, "p-")),
+        lambda: Tool("by_hand", Service, parameters={}),
+    ],
+    ids=["class", "builtin", "partial", "by hand"],
+)
+def test_a_class_is_no_tool(define: Callable[[], Any]) -> None:
+    with pytest.raises(InvalidDefinition, match=r"a class cannot be a tool, .* make a tool of a function"):
+        define()
+
+
+@pytest.mark.parametrize("name", ["__x", "__", "__doc__", "__slots__", "__annotations__"])
+def test_a_parameter_that_begins_with_two_underscores_is_refused(name: str) -> None:
+    function = eval(f"lambda {name}, _fine=1: None")
+
+    with pytest.raises(InvalidDefinition, match=f"parameter '{name}' must not begin with two underscores; give it"):
+        tool(name="f")(function)
+
+
 def test_a_bound_argument_of_a_partial_is_not_the_models() -> None:
     def pay(account: str, amount: int = 1) -> str:
         return f"{account} {amount}"
