@@ -9,7 +9,7 @@ import pytest
 from tests.kills.children import Zygote
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
     made = Zygote()
     yield made

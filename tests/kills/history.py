@@ -45,7 +45,9 @@ SIGNALS: dict[How, int] = {
 }
 """What a parent sends."""
 
-AFTER_SIGNAL = "closing: "
+FIRST = "first"
+AGAIN = "again"
+AFTER_SIGNAL = "closing "
 WALL = "wall time"
 
 
@@ -114,8 +116,8 @@ class History:
 
     @property
     def part(self) -> str:
-        """The part of the history that comes now: a first life of some work, or a recovery of it."""
-        return f"{self.work.name} {'again' if self.lives else 'first'}"
+        """The part of the history that comes now: a first life, or a recovery."""
+        return AGAIN if self.lives else FIRST
 
     def job(self, *, stops: list[Stop] | None = None, hosted: bool = False, gate: bool = False) -> Job:
         """The job of the next process."""

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from typing import Literal, TypeAlias, get_args
 
-from tests.kills.history import AFTER_SIGNAL, WALL, History, Life, Place, Wall
+from msgspec.structs import replace
+
+from tests.kills.history import AFTER_SIGNAL, AGAIN, WALL, History, Life, Place, Wall
 from tests.kills.reports import CLOSING, HOWS, How, Stop
-from tests.kills.work import WORKS
 
 SPINS_MAX = 20_000
 """How long a parent is busy at most before it sends a signal, in turns of an empty loop; about half a millisecond."""
 
 WALL_HOWS: tuple[How, ...] = ("kill", "kill", "term", "term host", "int")
 WALL_SHARE = 0.4
-DEADLY: tuple[How, ...] = ("kill", "held", "exit", "term")
+DEADLY: tuple[How, ...] = ("kill", "held", "exit")
+
+When: TypeAlias = Literal["a first life", "a recovery", "a close"]
+WHENS: tuple[When, ...] = get_args(When)
 
 
 class Plan:
-    """The kills on one disk: what was reached so far, what was killed there, and what to kill next."""
+    """The kills of one work on one disk: what was reached so far, what was killed there, and what to kill next."""
 
     def __init__(self, seed: str) -> None:
         self.chance = random.Random(seed)
@@ -26,6 +31,7 @@ class Plan:
         """Every row, with how often it was reached at most in one life of that part."""
         self.killed: Counter[Place] = Counter()
         self.hows: Counter[How] = Counter()
+        self.whens: Counter[When] = Counter()
         self.processes = 0
         self._led: dict[Place, Stop] = {}
         self._lines: dict[str, int] = defaultdict(lambda: 1)
@@ -36,11 +42,6 @@ class Plan:
         """How many processes were ended before they came to their end."""
         return sum(self.hows.values())
 
-    def next_how(self) -> How:
-        """Each way to end in turn."""
-        self._order += 1
-        return HOWS[self._order % len(HOWS)]
-
     def end_one(self, history: History) -> Life:
         """Let one process of ``history`` begin, and end it somewhere."""
         if self.chance.random() < WALL_SHARE or not self._places(history.part):
@@ -48,7 +49,7 @@ class Plan:
             how = self.chance.choice(WALL_HOWS)
             life = history.run_by_the_wall(Wall(how, lines, self.chance.randrange(SPINS_MAX)))
         else:
-            life = history.run(*self._stops(history.part, self.next_how()))
+            life = history.run(*self._stops(history.part, self._next_how()))
         self.count(life)
         return life
 
@@ -60,26 +61,45 @@ class Plan:
         for place, count in counts.items():
             self.reached[place] = max(self.reached.get(place, 0), count)
             if place.part.startswith(AFTER_SIGNAL):
-                self._led[place] = life.job.stops[0]
+                self._led[place] = replace(life.job.stops[0], first_closing=True)
         if life.how is not None:
             self.hows[life.how] += 1
-            self.killed.update(life.places())
+            places = life.places()
+            self.killed.update(places)
+            self.whens[_when(places[0])] += 1
 
     def missing(self) -> set[str]:
         """The rows that were reached and never killed."""
         killed = {place.row for place in self.killed}
         return {place.row for place in self.reached} - killed
 
-    def hunt(self, row: str) -> tuple[str, bool, list[Stop]]:
-        """How to kill one row: the work to do, whether in a recovery, and where to stop the process."""
-        place = self.chance.choice([each for each in self.reached if each.row == row])
-        closing, part = place.part.startswith(AFTER_SIGNAL), place.part.removeprefix(AFTER_SIGNAL)
-        work, when = part.split()
-        if closing:
+    def hunt(self, row: str) -> tuple[bool, list[Stop]]:
+        """How to kill one row: whether in a recovery, and where to stop the process."""
+        place = self.chance.choice(sorted(each for each in self.reached if each.row == row))
+        if place.part.startswith(AFTER_SIGNAL):
             stops = self._while_closing(place)
         else:
             stops = [Stop(self.chance.choice(DEADLY), row, self.chance.randint(1, self.reached[place]))]
-        return work, when == "again", stops
+        return place.part.endswith(AGAIN), stops
+
+    def table(self) -> str:
+        """What was killed, for people."""
+        rows: Counter[str] = Counter()
+        for place, count in self.killed.items():
+            rows[place.row] += count
+        walls = rows.pop(WALL, 0)
+        whens = ", ".join(f"in {when} {self.whens[when]}" for when in WHENS)
+        lines = [f"{self.kills} kills in {self.processes} processes"]
+        lines.append("by kind: " + ", ".join(f"{how} {count}" for how, count in sorted(self.hows.items())))
+        lines.append(f"by when: {whens}")
+        lines.append(f"by wall time {walls}, at boundaries {self.kills - walls}:")
+        lines += [f"  {count:4} {row}" for row, count in sorted(rows.items())]
+        return "\n".join(lines)
+
+    def _next_how(self) -> How:
+        """Each way to end in turn."""
+        self._order += 1
+        return HOWS[self._order % len(HOWS)]
 
     def _stops(self, part: str, how: How) -> list[Stop]:
         """Where to end a process: at what was killed least; now and then while it closes."""
@@ -94,7 +114,7 @@ class Plan:
 
     def _while_closing(self, place: Place) -> list[Stop]:
         """Tell a process to close as one was told that reached this row then, and end it there."""
-        return [self._led[place], Stop(self.chance.choice(DEADLY[:3]), place.row)]
+        return [self._led[place], Stop(self.chance.choice(DEADLY), place.row)]
 
     def _places(self, part: str) -> list[Place]:
         return sorted(place for place in self.reached if place.part == part)
@@ -107,19 +127,8 @@ class Plan:
         least = min(rows[place.row] for place in places)
         return self.chance.choice([place for place in places if rows[place.row] == least])
 
-    def table(self) -> str:
-        """What was killed, for people."""
-        rows: Counter[str] = Counter()
-        for place, count in self.killed.items():
-            rows[place.row] += count
-        walls = rows.pop(WALL, 0)
-        lines = [f"{self.kills} kills in {self.processes} processes"]
-        lines.append("by kind: " + ", ".join(f"{how} {count}" for how, count in sorted(self.hows.items())))
-        lines.append(f"by wall time {walls}, at boundaries {self.kills - walls}:")
-        lines += [f"  {count:4} {row}" for row, count in sorted(rows.items())]
-        return "\n".join(lines)
 
-
-def works(plan: Plan) -> str:
-    """The work of the next history."""
-    return plan.chance.choice(sorted(WORKS))
+def _when(place: Place) -> When:
+    if place.part.startswith(AFTER_SIGNAL):
+        return "a close"
+    return "a recovery" if place.part.endswith(AGAIN) else "a first life"

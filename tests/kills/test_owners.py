@@ -13,7 +13,7 @@ from tests.kills.judge import require_right
 from tests.kills.reports import Job, Opened, Refused, Stop
 from tests.kills.work import WORKS
 
-ROUNDS = 3
+ROUNDS = 2
 ROUNDS_WHOLE = 20
 FIRST = ("commit.accept.after", "commit.tool_intents.after", "commit.terminal.inside", "effect.tool.start")
 
