@@ -68,7 +68,15 @@ def open_session(
     an existing session writes nothing and starts nothing. Of two that open a new place at once, one makes its session.
 
     ``durability``: ``disk`` (a commit survives power loss) or ``process`` (it survives ``kill -9``); of a store that is
-    handed in, the store's own counts. ``metadata`` is JSON data for a session that is made. ``clock``, ``ids``,
+    handed in, the store's own counts.
+
+    ``read_only``: needs no ownership, holds up no owner, and writes nothing. The session is seen as it was when it was
+    opened: entries, usage, stats, branches, lanes, operations, results and list elements that an owner writes later
+    are not there. In a SQLite file three things are as they are when they are read: labels, the application's values,
+    and whether a list was deleted; a JSONL session and one in memory keep those of the open too. Open it again to see
+    what is new.
+
+    ``metadata`` is JSON data for a session that is made. ``clock``, ``ids``,
     ``seed`` (of retry jitter) and ``probe`` are for tests.
 
     Raises ``UnknownSession`` for an id that is not there, for none with ``create=False``, or, listing them, for several
@@ -113,6 +121,8 @@ class _Open:
             choosing = _choosing.holding(_place_of(self._target, store)) if self._session_id is None else nullcontext()
             async with choosing:
                 return await self._open_in(store, owned, ids)
+        except GeneratorExit:
+            raise  # thrown away with its loop: nothing can be awaited, and ``_open_in`` has let go of what it had
         except BaseException:
             if owned:
                 await store.close()
@@ -144,6 +154,9 @@ class _Open:
             runtime = Runtime(storage, clock=self._clock, ids=ids, probe=self._probe, rng=rng)
             session = Session(runtime, store, owns_store=owned)
             await session.load()
+        except GeneratorExit:
+            storage.kill()
+            raise
         except BaseException:
             await storage.close()
             raise

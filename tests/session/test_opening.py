@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,17 @@ from agentlane.errors import (
     ReadOnlySession,
     SessionOwned,
     StoreOwned,
+    UnknownEntry,
+    UnknownOperation,
     UnknownSession,
     UnsupportedFormat,
 )
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore
+from agentlane.storage.contract import SessionStorage, Store
 from agentlane.storage.lock import hold_folder, leave_folder
-from tests.session.places import Place, agent_of
+from agentlane.testing import call, check_invariants
+from agentlane.testing.wrapping import WrappedStorage, WrappedStore
+from tests.session.places import Place, agent_of, echo
 
 PATHS = ["a.db", "a.sqlite", "a.sqlite3", "one.jsonl", "folder"]
 
@@ -221,6 +227,76 @@ async def test_a_session_has_one_writer_and_many_readers(place: Place) -> None:
     assert reader.name == "first"
     await writer.close()
     assert (await place.open()).name == "first"
+
+
+async def test_a_reader_sees_the_session_as_it_was_when_it_was_opened(place: Place) -> None:
+    """Beside an owner that goes on: an operation that was open then settles, and more is done."""
+    agent = agent_of([call("echo", text="a")], "done", "more", tools=[echo])
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    admitted = await lane.accept(Prompt("go"), operation_id="open-then")
+    reader = await place.open(read_only=True)
+    view = await reader.lane("main", agent)
+
+    async def seen() -> tuple[Any, ...]:
+        return (
+            *(reader.lanes(), reader.branches(), reader.open_operations(), reader.stats(), view.inspect()),
+            *(await reader.entries(), await reader.usage(), await view.entries(), await view.result("open-then")),
+            await check_invariants(reader),
+        )
+
+    before = await seen()
+    await lane.drive(admitted.operation_id)
+    later = await lane.run("again", operation_id="later")
+    await session.create_branch("other", at=lane.tip())
+    await session.lane("third", agent)
+
+    assert await seen() == before
+    assert before[0] == ["main"] and before[3].entries == 1 and before[-2:] == (None, [])
+    with pytest.raises(UnknownOperation):
+        await view.result("later")
+    with pytest.raises(UnknownEntry):
+        await reader.entry(later.answer or "")
+
+
+class _Busy(WrappedStorage):
+    """A session whose owner does something before each of its reads."""
+
+    def __init__(self, inner: SessionStorage, act: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(inner)
+        self._act = act
+
+    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
+        await self._act()
+        return await super().values(namespace, prefix)
+
+
+class _BusyStore(WrappedStore):
+    def __init__(self, inner: Store, act: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(inner)
+        self._act = act
+
+    def wrap(self, storage: SessionStorage) -> SessionStorage:
+        return _Busy(storage, self._act) if storage.read_only else storage
+
+
+async def test_what_an_owner_does_while_a_reader_opens_looks_like_no_damage(place: Place) -> None:
+    """A reader that met half of a lane, or of an operation, would call a sound session corrupt."""
+    agent = agent_of(*["fine"] * 20)
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    await lane.accept(Prompt("go"))
+    made = 0
+
+    async def act() -> None:
+        nonlocal made
+        made += 1
+        await lane.resume()
+        await session.lane(f"new-{made}", agent)
+        await lane.accept(Prompt("go"))
+
+    async with open_session(_BusyStore(place.store, act), session_id="s", read_only=True) as reader:
+        assert made >= 3 and reader.lanes() == ["main"] and len(reader.open_operations()) == 1
 
 
 async def test_a_reader_reads_and_is_refused_everything_else(place: Place) -> None:

@@ -24,6 +24,13 @@ RESULT = "result"
 SESSION_NAME = "session.name"
 LABEL = "label"
 
+CURRENT = (
+    *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME),
+    *(OP_META, OP_CONFIG, OP_STATE, OP_MEMO),
+    *(PENDING_ENTRY, PENDING_OUTPUT),
+)
+"""Namespaces of values that say where a session stands now: few, and replaced or removed as it goes on."""
+
 
 def branch_tip(branch: str) -> Address:
     return Address(BRANCH_TIP, branch)

@@ -273,7 +273,12 @@ class Store(Protocol):
         ...
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
-        """Open a session that exists (S19, S21)."""
+        """Open a session that exists (S19, S21).
+
+        Opened read-only it is seen as it is now: entries, usage, stats, list elements, and those values that say where
+        the session stands (``agentlane.data.addresses.CURRENT``) and results, are those of the open, as of one commit,
+        whatever an owner writes later. Other values, and whether a list was deleted, may be newer.
+        """
         ...
 
     async def list(self) -> Sequence[SessionInfo]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -58,7 +59,10 @@ class MemoryStore:
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
         """Open a session. ``UnknownSession``, ``InvalidName`` for what is no id; ``SessionOwned`` if it is open for
-        writing already."""
+        writing already.
+
+        A session that is opened read-only is a copy of what is there now; what its owner writes later is not.
+        """
         self._check_usable()
         medium = self._medium(session_id)
         if not read_only:
@@ -144,7 +148,8 @@ class MemorySession(IndexedStorage[bytes]):
         probe: Probe | None,
         forget: Callable[[MemorySession], None],
     ) -> None:
-        super().__init__(medium.info(), medium.index, epoch=medium.epoch + 1, read_only=read_only, probe=probe)
+        index = deepcopy(medium.index) if read_only else medium.index
+        super().__init__(medium.info(), index, epoch=medium.epoch + 1, read_only=read_only, probe=probe)
         self._medium = medium
         self._clock = clock
         self._forget = forget

@@ -28,6 +28,7 @@ from agentlane.storage.hop import on_new_thread
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_session import SqliteSession
+from agentlane.storage.sqlite_view import View, ViewAtOpen, kept_values
 
 T = TypeVar("T")
 
@@ -110,6 +111,9 @@ class SqliteStore:
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SqliteSession:
         """Open a session that exists; nothing is written. ``UnknownSession``, ``SessionOwned``, ``StoreOwned``.
 
+        A session that is opened read-only is seen as it is now: entries, usage, stats, branches, lanes, operations and
+        list elements that its owner writes later are not. Labels and the application's values are as they are when
+        they are read, and a list that its owner deletes is gone. No transaction is held, so no owner is held up.
         ``CorruptSession`` for a damaged or empty file, ``UnsupportedFormat`` for one that is not ours or is newer,
         ``OSError`` for one that may not be read, ``InvalidName`` for what is no session id.
         """
@@ -119,9 +123,9 @@ class SqliteStore:
             raise self._unknown(session_id)
         use = await attach(self.path, self._options, write=not read_only, session_id=None if read_only else session_id)
         try:
-            loaded = await self._load(use, session_id, read_only=read_only)
+            loaded, view = await self._load(use, session_id, read_only=read_only)
             self._check_open()  # nobody would close what is handed out by a store that was closed meanwhile
-            session = SqliteSession(use, loaded, clock=self._clock, read_only=read_only, probe=probe)
+            session = SqliteSession(use, loaded, view, clock=self._clock, read_only=read_only, probe=probe)
         except GeneratorExit:
             use.let_go()
             raise
@@ -193,18 +197,28 @@ class SqliteStore:
             with translated(self.path):
                 await writer.thread.call(transact)
 
-    async def _load(self, use: Use, session_id: str, *, read_only: bool) -> reads.Loaded:
-        def load(database: sqlite3.Connection) -> reads.Loaded:
+    async def _load(self, use: Use, session_id: str, *, read_only: bool) -> tuple[reads.Loaded, View]:
+        def load(database: sqlite3.Connection) -> tuple[reads.Loaded, View]:
             loaded = reads.load_session(database, session_id)
             if loaded is None:
                 raise self._unknown(session_id)
-            return loaded
+            if not read_only:
+                return loaded, View(loaded.key)
+            return loaded, ViewAtOpen(loaded.key, loaded.seq, kept_values(database, loaded.key))
+
+        def load_at_once(database: sqlite3.Connection) -> tuple[reads.Loaded, View]:
+            database.execute("BEGIN")  # an owner may commit beside us: what is read here belongs together
+            try:
+                return load(database)
+            finally:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
 
         if not read_only:
             with translated(self.path):
                 await use.writer.thread.call(_nothing)
         # Through the reader, which is then there to go on reading when the writer fails.
-        return await use.file.read(load)
+        return await use.file.read(load_at_once if read_only else load)
 
     def _exists(self) -> bool:
         return os.path.lexists(self.path)

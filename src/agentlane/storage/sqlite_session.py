@@ -25,6 +25,7 @@ from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
 from agentlane.storage.sqlite_commit import CommitRows, Written
 from agentlane.storage.sqlite_file import Use
+from agentlane.storage.sqlite_view import View
 from agentlane.waiting import finish
 
 T = TypeVar("T")
@@ -34,10 +35,12 @@ class SqliteSession:
     """``SessionStorage`` on a SQLite file (S1-S24). Nothing in it grows with the length of the session.
 
     Stats are summed, and refusals found, where commits are applied, on the thread; nobody can see either before the
-    report. A session that is open for reading has the stats that were there when it was opened.
+    report. A session that is open for reading has the stats that were there when it was opened, and its ``view``.
     """
 
-    def __init__(self, use: Use, loaded: reads.Loaded, *, clock: Clock, read_only: bool, probe: Probe | None) -> None:
+    def __init__(
+        self, use: Use, loaded: reads.Loaded, view: View, *, clock: Clock, read_only: bool, probe: Probe | None
+    ) -> None:
         self.on_fault: Callable[[BaseException], None] | None = None
         # For the writer.
         self.id = loaded.info.id
@@ -50,6 +53,7 @@ class SqliteSession:
         self.killed = False
         # Ours.
         self._use = use
+        self._view = view
         self._info = loaded.info
         self._clock = clock
         self._read_only = read_only
@@ -115,7 +119,7 @@ class SqliteSession:
         return self._stats
 
     async def entries(self, ids: Sequence[str]) -> list[EntryRow | None]:
-        return await self._read(lambda database: reads.entries(database, self.key, ids))
+        return await self._read(lambda database: self._view.entries(database, ids))
 
     async def path(
         self,
@@ -129,8 +133,9 @@ class SqliteSession:
         stop_kind: str | None = None,
         payloads: bool = True,
     ) -> list[EntryRow]:
-        return await self._read(
-            lambda database: reads.path(
+        def walk(database: sqlite3.Connection) -> list[EntryRow]:
+            self._view.check_start(database, start)
+            return reads.path(
                 database,
                 self.key,
                 start,
@@ -142,27 +147,28 @@ class SqliteSession:
                 stop_kind=stop_kind,
                 payloads=payloads,
             )
-        )
+
+        return await self._read(walk)
 
     async def scan(self, *, after_seq: int = 0, limit: int | None = None) -> list[EntryRow]:
-        return await self._read(lambda database: reads.scan(database, self.key, after_seq, limit))
+        return await self._read(lambda database: self._view.scan(database, after_seq, limit))
 
     async def usage(self, *, after_seq: int = 0, limit: int | None = None) -> list[LedgerRow]:
-        return await self._read(lambda database: reads.usage(database, self.key, after_seq, limit))
+        return await self._read(lambda database: self._view.usage(database, after_seq, limit))
 
     async def value(self, address: Address) -> bytes | None:
-        return await self._read(lambda database: reads.value(database, self.key, address))
+        return await self._read(lambda database: self._view.value(database, address))
 
     async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        return await self._read(lambda database: reads.values(database, self.key, namespace, prefix))
+        return await self._read(lambda database: self._view.values(database, namespace, prefix))
 
     async def elements(
         self, address: Address, *, after: int | None = None, limit: int | None = None, reverse: bool = False
     ) -> list[Element]:
-        return await self._read(lambda database: reads.elements(database, self.key, address, after, limit, reverse))
+        return await self._read(lambda database: self._view.elements(database, address, after, limit, reverse))
 
     async def lists(self, namespace: str, prefix: str = "") -> list[str]:
-        return await self._read(lambda database: reads.lists(database, self.key, namespace, prefix))
+        return await self._read(lambda database: self._view.lists(database, namespace, prefix))
 
     async def close(self) -> None:
         """Wait for submitted commits, then give the file up; the last session of the file closes it (S23).
