@@ -7,7 +7,7 @@ from typing import Any
 
 from agentlane import AgentLane, ListAddress, OperationResult, Session, UnknownOperation
 from tests.stateful.effects import Effects
-from tests.stateful.shapes import Names, tokens
+from tests.stateful.shapes import Names, model_number, tokens
 
 
 class Looker:
@@ -90,6 +90,7 @@ class Looker:
                     tokens(each.row.usage),
                     names.number(each.row.entry_id),
                     names.label(each.row.operation_id),
+                    model_number(each.row.model),
                 )
                 for each in await session.usage()
             ],

@@ -42,6 +42,7 @@ class Row(NamedTuple):
     tokens: tuple[int | None, int | None, int | None]
     entry: int | None
     op: str | None
+    model: int | None = None
 
 
 @dataclass
@@ -83,6 +84,8 @@ class Op:
     not_before: int = 0
     error: str | None = None
     cancelled: bool = False
+    asked: int = 0
+    """The model of the request that is under way."""
     frames: str | None = None
     calls: list[CallState] = field(default_factory=list)
     batch: tuple[Call, ...] = ()
@@ -230,6 +233,8 @@ class Plain:
     kills: set[int] = field(default_factory=set)
     failing: tuple[int, str] | None = None
     """How many commits from now the failing one is (from 1), and how far it gets."""
+    left_over: Disk | None = None
+    """What a failed write has left, once its storage is closed; a kill before that leaves nothing of it."""
 
     def reach(self, boundary: str) -> None:
         if self.muted:
@@ -244,13 +249,16 @@ class Plain:
             left, where = self.failing
             self.failing = (left - 1, where) if left > 1 else None
             if left == 1:
-                if where == "after":
-                    self.disk = after
+                self.left_over = after if where == "after" else None
                 raise Faulted(name)
         self.reach(f"commit.{name}.before")
         self.reach(f"commit.{name}.inside")
         self.disk = after
         self.reach(f"commit.{name}.after")
+
+    def take_left_over(self) -> None:
+        """The storage of a failed write is closed."""
+        self.disk, self.left_over = self.left_over or self.disk, None
 
     # What has nothing to do with operations.
 
@@ -323,7 +331,7 @@ class Plain:
             after.add(branch, ("custom", "note", 1))
         else:
             after.repair(branch)
-            after.add(branch, ("assistant", text, "stop", None, (), ()) if assistant else ("user", text))
+            after.add(branch, ("assistant", text, "stop", None, (), (), None) if assistant else ("user", text))
         self.commit("append", after)
 
     # What can be seen.

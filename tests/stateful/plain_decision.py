@@ -82,7 +82,7 @@ class Decision:
             op.turn, op.attempt, op.retries, op.restarts = op.turn + 1, 1, 0, 0
         else:
             op.attempt += 1
-        op.at, self.request = "generating", True
+        op.at, op.asked, self.request = "generating", op.model, True
 
     # Answers.
 
@@ -127,14 +127,14 @@ class Decision:
         elif op.restarts >= 2:
             op.at, op.not_before, op.error = "retry_wait", self.model.now, "interrupted"
         else:
-            op.attempt += 1
+            op.attempt, op.asked = op.attempt + 1, op.model
             self.request = True
 
     def _place(self, op: Op, text: str, stop: str, code: str | None, tools: tuple[str, ...], usage: Any) -> int:
         good = stop not in ("error", "aborted")
         answers = self.draft.unanswered(op.lane) if good else ()
-        number = self.draft.add(op.lane, ("assistant", text, stop, code, tools, answers))
-        self.draft.ledger.append(Row("attempt", usage, number, op.id))
+        number = self.draft.add(op.lane, ("assistant", text, stop, code, tools, answers, op.asked))
+        self.draft.ledger.append(Row("attempt", usage, number, op.id, op.asked))
         op.frames = None
         return number
 

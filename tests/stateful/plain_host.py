@@ -84,6 +84,9 @@ class PlainHost(PlainRuns):
         match step:
             case SetLabel():
                 return replace(step, entry=step.entry % count)
+            case Adjust(_, op, entry) if op is not None and f"op-{op}" in self.disk.ops:
+                # To be dropped with the xfail in test_known.py: a restart changes the usage of a result.
+                return replace(step, op=None, entry=None if entry is None else entry % count)
             case Adjust(entry=int(entry)):
                 return replace(step, entry=entry % count)
             case CreateBranch(at=int(at)) | MakeLane(at=int(at)):
@@ -123,7 +126,7 @@ class PlainHost(PlainRuns):
         return "started"
 
     def _die(self) -> None:
-        self.phase = "down"
+        self.phase, self.left_over = "down", None
         self.passes.clear()
         self.finished.clear()
 
@@ -136,6 +139,7 @@ class PlainHost(PlainRuns):
                 return "opened"
             case Reopen():
                 self.phase = "open"
+                self.take_left_over()
                 return "reopened"
             case Close():
                 return self._close()
@@ -187,6 +191,7 @@ class PlainHost(PlainRuns):
                 self.passes = ended
                 self.stop_all("SessionFaulted", flush=False)
         self.phase = "down"
+        self.take_left_over()
         return "closed"
 
     def _held(self, action: Held) -> Any:

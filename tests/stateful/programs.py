@@ -256,7 +256,7 @@ class Program:
 
 _lane = st.sampled_from([0, 0, 0, 1])
 _handle = st.sampled_from([0, 0, 1])
-_op = st.one_of(st.none(), st.integers(0, 3))
+_op = st.one_of(st.none(), st.integers(0, 5))
 _prompt = st.integers(0, 3)
 _at = st.one_of(st.none(), st.integers(0, 30))
 _model = st.sampled_from([None, 0, 1])
@@ -329,7 +329,8 @@ _interruption = st.one_of(
 def _phrases(draw: st.DrawFn) -> tuple[Step, ...]:
     """A few steps on one lane that belong together."""
     lane, prompt, handle = draw(_lane), draw(_prompt), draw(_handle)
-    run = Run(lane, prompt, draw(st.one_of(st.none(), st.none(), _op)), handle)
+    op = draw(_op)
+    run = Run(lane, prompt, op, handle)
     match draw(st.integers(0, 6)):
         case 0:  # killed on the way, and perhaps on the way back
             kills = [KillAt(draw(st.integers(0, 20)))] * draw(st.integers(1, 2))
@@ -341,7 +342,8 @@ def _phrases(draw: st.DrawFn) -> tuple[Step, ...]:
                 Resume(lane),
             )
         case 2:  # interrupted where it hangs, waits or has ended
-            return (run, draw(_interruption), draw(_interruption), Resume(lane))
+            adjust = Adjust(draw(st.integers(-5, 5)), op)
+            return (run, adjust, draw(_interruption), draw(_interruption), Resume(lane))
         case 3:  # aborted there
             return (run, draw(_interruption), Abort(lane), Drive(lane, wait=draw(st.booleans()), handle=draw(_handle)))
         case 4:  # a wait that is sat out, or not

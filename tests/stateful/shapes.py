@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentlane import AssistantMessage, Custom, Operation, OperationResult, ToolResultMessage, Usage, UserMessage
+from agentlane import (
+    AssistantMessage,
+    Custom,
+    ModelIdentity,
+    Operation,
+    OperationResult,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from agentlane.data.entries import EntryBody
 from agentlane.machine.context import NOT_AVAILABLE
 from agentlane.machine.outcomes import ABORTED, CUT, INTERRUPTED, NOT_STARTED, PROGRESS
@@ -59,7 +68,15 @@ class Names:
             case AssistantMessage():
                 answers = tuple(self.numbers[each] for each in body.answers)
                 code = None if body.error is None else body.error.code
-                return ("assistant", body.text, body.stop_reason, code, tuple(c.name for c in body.calls), answers)
+                return (
+                    "assistant",
+                    body.text,
+                    body.stop_reason,
+                    code,
+                    tuple(c.name for c in body.calls),
+                    answers,
+                    model_number(body.model),
+                )
             case _:
                 return message_shape(body)
 
@@ -92,6 +109,11 @@ class Names:
             operation.not_before,
             calls,
         )
+
+
+def model_number(model: ModelIdentity | str | None) -> int | None:
+    """Which of the agent's models this is."""
+    return None if model is None else int(str(model).removeprefix("plain:m"))
 
 
 def message_shape(message: Any) -> tuple[Any, ...]:

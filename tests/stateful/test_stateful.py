@@ -17,7 +17,7 @@ from tests.stateful.programs import Program, programs
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(programs(phrases_max=10))
+@given(programs(phrases_max=8))
 def test_all_backends_do_as_the_plain_model_says(program: Program) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run(program, Path(folder))

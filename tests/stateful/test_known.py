@@ -1,0 +1,90 @@
+"""Claim: programs that once told of a mistake, or that are rare, are played right on every backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.stateful.plain_host import PlainHost
+from tests.stateful.play import run
+from tests.stateful.programs import (
+    Abort,
+    Accept,
+    Adjust,
+    Advance,
+    Append,
+    AppendEntry,
+    Call,
+    Close,
+    Configure,
+    Drive,
+    FailWrite,
+    Held,
+    Kill,
+    KillAt,
+    LeaveDrive,
+    MakeLane,
+    OpenAgain,
+    Program,
+    Reply,
+    Resume,
+    Run,
+    SetLabel,
+    SetName,
+    SetValue,
+)
+
+HANG, DONE = Reply("hang"), Reply()
+BATCH = Reply("calls", (Call("safe", rank=2), Call("never", hang=2, rank=1), Call("key"), Call("alone", hang=1)))
+LATER = Reply("fail", after_ms=37)
+
+KNOWN = {
+    "what a failed write left is there once its storage was closed": Program(
+        (FailWrite(1, "after"), Run(), Close(), Resume())
+    ),
+    "what a failed write left is gone when it was killed": Program((FailWrite(1, "after"), Run(), Kill(), Resume())),
+    "a batch of every policy, interrupted by kills and a close": Program(
+        (Run(), Kill(), Resume(), Close(), Resume(), KillAt(3), Resume(), Resume()), ((BATCH,),)
+    ),
+    "a batch of every policy, aborted by a host that opened it": Program(
+        (Run(), Kill(), Abort(), Drive(), OpenAgain(read_only=True)), ((BATCH,),)
+    ),
+    "an abort beside what runs": Program((Run(), OpenAgain(), Advance(), Abort(), Abort(op=0)), ((BATCH,),)),
+    "one answer after the other cut off by the end of the process": Program(
+        (Run(), Advance(), Kill(), Resume(), Close(), Resume(), Kill(), Resume(), Resume()), ((HANG,) * 5,)
+    ),
+    "a wait that one caller sits out, and one does not": Program(
+        (Run(), Drive(wait=False), LeaveDrive(), Drive(), Close(), Drive(wait=False), Drive(), Advance(), Advance()),
+        ((LATER, LATER, DONE),),
+    ),
+    "a lane made inside of a batch": Program(
+        (Run(), Abort(), MakeLane(1, 1), Run(1), MakeLane(2, 1), AppendEntry(2), AppendEntry(2, None)), ((BATCH,),)
+    ),
+    "configured while it is asked, and settled by another process": Program(
+        (Run(), Configure(model=1, tools=0, settings=1), Kill(), Resume(), Run(handle=1)), ((HANG, DONE),)
+    ),
+    "commits held back and lost": Program(
+        (Held((SetName(), SetValue(), Append(), Adjust()), kill=True), SetLabel(0), Run(), SetLabel(0))
+    ),
+    "commits made and never told": Program((Held((SetName(), Append()), "before_report", kill=True), OpenAgain(True))),
+    "commits held back, one of which fails": Program(
+        (FailWrite(2), Held((SetName("a"), SetName("b"), Append())), Held((Append(), Append(0, 2)), "before_report"))
+    ),
+    "two lanes that hang, closed together": Program(
+        (Run(), Run(1, 1), Advance(), Close(), Resume(), Resume(1), Abort(1)), ((HANG, BATCH), (HANG, HANG, LATER))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_programs_are_played_right(name: str, tmp_path: Path) -> None:
+    run(KNOWN[name], tmp_path)
+
+
+@pytest.mark.xfail(reason="the usage of a result depends on whether the process died before it", strict=True)
+def test_a_restart_changes_nothing_of_what_an_operation_is_said_to_have_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlainHost, "concrete", lambda self, step: step)
+    run(Program((Accept(op=0), Adjust(5, 0), Kill(), Drive())), tmp_path)
