@@ -63,9 +63,10 @@ def open_session(
     """Open a session: ``session = await open_session(...)`` or ``async with open_session(...) as session:``.
 
     ``target``: a path (``.db``, ``.sqlite``, ``.sqlite3``: SQLite; ``.jsonl``: one session's file; else a folder of
-    JSONL sessions), ``":memory:"``, or a store. Without ``session_id``: the store's only session, made if there is none
-    and ``create`` is true; a ``session_id`` is only looked for: ``await store.create(session_id)`` makes one. Opening
-    an existing session writes nothing and starts nothing. Of two that open a new place at once, one makes its session.
+    JSONL sessions; the case of a suffix does not count), ``":memory:"``, or a store. Without ``session_id``: the
+    store's only session, made if there is none and ``create`` is true; a ``session_id`` is only looked for: ``await
+    store.create(session_id)`` makes one. Opening an existing session writes nothing and starts nothing. Of two that
+    open a new place at once, one makes its session.
 
     ``durability``: ``disk`` (a commit survives power loss) or ``process`` (it survives ``kill -9``); of a store that is
     handed in, the store's own counts.
@@ -143,6 +144,9 @@ class _Open:
         ):
             if given is not None and not all(callable(getattr(given, method, None)) for method in methods):
                 raise InvalidDefinition(f"{name}={given!r}: something with {' and '.join(methods)}() is needed here")
+        for name, switch in (("create", self._create), ("read_only", self._read_only)):
+            if type(switch) is not bool:
+                raise InvalidDefinition(f"{name}={switch!r}: True or False is needed here")
         if self._seed is not None and not isinstance(self._seed, int):
             raise InvalidDefinition(f"seed={self._seed!r}: a whole number or None is needed here")
 

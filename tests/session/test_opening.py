@@ -181,7 +181,7 @@ async def test_a_file_of_something_else_is_an_error_and_stays_as_it_is(
 async def test_a_folder_in_the_place_of_a_file_is_an_error(target: str, tmp_path: Path) -> None:
     (tmp_path / target).mkdir()
 
-    with pytest.raises((AgentLaneError, OSError)):
+    with pytest.raises(AgentLaneError):
         await open_session(tmp_path / target, durability="process")
 
     assert (tmp_path / target).is_dir() and list((tmp_path / target).iterdir()) == []
@@ -190,10 +190,92 @@ async def test_a_folder_in_the_place_of_a_file_is_an_error(target: str, tmp_path
 async def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
 
-    with pytest.raises((AgentLaneError, OSError)):
+    with pytest.raises(AgentLaneError):
         await open_session(tmp_path / "notes", durability="process")
 
     assert (tmp_path / "notes").read_text() == "mine"
+
+
+LONG = "n" * 300
+
+
+def circle(folder: Path) -> None:
+    for name in ("circle", "circle.db", "circle.jsonl"):
+        (folder / name).symlink_to(folder / name)
+
+
+@pytest.mark.parametrize("options", [{}, {"read_only": True}, {"create": False}], ids=["write", "read", "find"])
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        *((f"circle{rest}", "circle") for rest in (".db", "", "/a.db", "/one.jsonl", "/folder")),
+        ("circle.jsonl", "is a folder, a link, a pipe or a device"),
+        *((f"file/{name}", "lies below") for name in ("a.db", "one.jsonl", "folder")),
+        *((name, "too long") for name in (f"{LONG}.db", LONG, f"{LONG}/a.db", f"{LONG}/one.jsonl", f"{LONG}/folder")),
+        (f"{LONG}.jsonl", "session id"),
+        *((name, "suffix without a name") for name in (".db", "below/.sqlite", ".JSONL", ".sqlite3/")),
+        ("ONE.JSONL", "in small letters"),
+    ],
+    ids=lambda value: value if len(value) < 30 else f"{value[:8]}...{value[-8:]}",
+)
+async def test_a_path_where_nothing_can_be_is_refused_with_the_way_out(
+    target: str, why: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    circle(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    before = files(tmp_path)
+
+    with pytest.raises((InvalidName, CorruptSession), match=why) as caught:
+        await open_session(os.path.join(tmp_path, target), **options)
+
+    assert files(tmp_path) == before and len(str(caught.value)) < 700
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc")
+@pytest.mark.parametrize("target", ["/proc/a.db", "/proc/one.jsonl", "/proc/agentlane"])
+async def test_a_place_where_no_file_can_be_made_is_refused(target: str) -> None:
+    with pytest.raises(InvalidName, match=f"{target} is where no file can be made; name a place in an ordinary folder"):
+        await open_session(target)
+
+
+@pytest.mark.parametrize("target", ["a.db", "one.jsonl"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+async def test_something_else_where_the_lock_file_belongs_is_refused(target: str, kind: str, tmp_path: Path) -> None:
+    lock = tmp_path / f"{target}.lock"
+    match kind:
+        case "folder":
+            lock.mkdir()
+        case "pipe":
+            os.mkfifo(lock)
+        case _:
+            lock.symlink_to("nowhere")
+
+    with pytest.raises(InvalidName, match=f"its lock file belongs at {lock}, where a folder, a link, a pipe"):
+        await open_session(tmp_path / target)
+
+    lock.rmdir() if kind == "folder" else lock.unlink()
+    async with open_session(tmp_path / target) as session:
+        await session.set_name("found")
+
+
+@pytest.mark.parametrize("target", ["UP.DB", "Up.SQLite", "up.Sqlite3"])
+async def test_the_case_of_a_suffix_does_not_count(target: str, tmp_path: Path) -> None:
+    async with open_session(tmp_path / target, durability="process") as session:
+        await session.set_name("here")
+
+    assert (tmp_path / target).is_file()
+    async with open_session(SqliteStore(tmp_path / target)) as session:
+        assert session.name == "here"
+
+
+@pytest.mark.parametrize(
+    "options", [{"create": "no"}, {"read_only": "yes"}, {"create": 0}, {"read_only": None}], ids=str
+)
+async def test_a_switch_is_true_or_false(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InvalidDefinition, match=f"{next(iter(options))}=.*: True or False is needed here"):
+        await open_session(tmp_path / "a.db", **options)
+
+    assert files(tmp_path) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -16,7 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from agentlane.errors import InvalidDefinition, OwnershipLost, SessionClosed, SessionOwned, StoreOwned, WrongProcess
+from agentlane.errors import (
+    InvalidDefinition,
+    InvalidName,
+    OwnershipLost,
+    SessionClosed,
+    SessionOwned,
+    StoreOwned,
+    WrongProcess,
+)
 from agentlane.storage import lock as lock_module
 from agentlane.storage.lock import OwnerLock
 
@@ -206,9 +215,31 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("text")
     (tmp_path / "x.lock").symlink_to(tmp_path / "precious")
 
-    with pytest.raises(OSError):
+    with pytest.raises(InvalidName, match="its lock file belongs at .*x.lock, where a folder, a link, a pipe"):
         acquire(tmp_path / "x.lock")
     assert (tmp_path / "precious").read_text() == "text"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "socket"])
+def test_what_is_no_file_is_no_lock_file_and_stays(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not waited for: nobody writes to the pipe."""
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    match kind:
+        case "folder":
+            Path("x.lock").mkdir()
+        case "pipe":
+            os.mkfifo("x.lock")
+        case _:
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind("x.lock")
+    before = Path("x.lock").lstat()
+
+    with pytest.raises(
+        InvalidName, match="its lock file belongs at .*x.lock, .*; remove that, or choose another place"
+    ):
+        acquire(tmp_path / "x.lock")
+
+    assert Path("x.lock").lstat().st_ino == before.st_ino and Path("x.lock").lstat().st_mode == before.st_mode
 
 
 def test_a_forked_child_is_refused_and_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, read_header, r
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
 from agentlane.storage.lock import OwnerLock, hold_folder, leave_folder, make_private_folder, wait_for_folder
+from agentlane.storage.paths import exists, usable
 
 SUFFIX = ".jsonl"
 
@@ -56,7 +57,7 @@ class JsonlStore:
 
         ``InvalidDefinition`` for another durability than the two.
         """
-        self._folder = Path(folder).resolve()
+        self._folder = Path(os.path.realpath(folder))
         self._durable = check_durability(durability) == "disk"
         self._clock = clock or SystemClock()
         self._ids = ids or Uuid7Source(self._clock)
@@ -80,9 +81,12 @@ class JsonlStore:
 
         ``InvalidName`` if the name does not end so, or is no session id without it.
         """
-        resolved = Path(path).resolve()
+        resolved = Path(os.path.realpath(path))
         if resolved.suffix != SUFFIX:
-            raise InvalidName(f"{resolved}: the file of one session is named {{session id}}{SUFFIX}", value=str(path))
+            raise InvalidName(
+                f"{resolved}: the file of one session is named {{session id}}{SUFFIX}, in small letters",
+                value=str(path),
+            )
         store = cls(resolved.parent, durability=durability, clock=clock, ids=ids, files=files)
         store._only = check_session_id(resolved.stem)
         return store
@@ -113,7 +117,8 @@ class JsonlStore:
         self._check_usable()
         clean = clean_object({} if metadata is None else metadata, "metadata")
         session_id = self._only or self._ids.new()
-        self._make_folder()
+        with usable(self._folder, make=True):
+            self._make_folder()
         while (turn := hold_folder(self._folder)) is None:
             await on_new_thread(lambda: wait_for_folder(self._folder))
             self._check_usable()
@@ -126,13 +131,17 @@ class JsonlStore:
 
     def _create(self, session_id: str, clean: dict[str, Any]) -> SessionInfo:
         path = self._path(session_id)
-        if _exists(path):
+        if exists(path):
             raise _already(session_id)
+        with usable(path, make=True):
+            return self._create_at(path, session_id, clean)
+
+    def _create_at(self, path: Path, session_id: str, clean: dict[str, Any]) -> SessionInfo:
         self._make_folder()
         lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
         made = False
         try:
-            if _exists(path):
+            if exists(path):
                 made = True  # by whoever had the lock before
                 raise _already(session_id)
             info = SessionInfo(id=session_id, created_at=self._clock.now_ms(), metadata=clean)
@@ -174,7 +183,7 @@ class JsonlStore:
                 raise
         except BaseException:
             if lock is not None:
-                lock.release(unlink=not _exists(path))
+                lock.release(unlink=not _is_there(path))
             raise
         self._opened.add(session)
         return session
@@ -198,12 +207,12 @@ class JsonlStore:
             for name in self._files.names(self._folder):
                 if name.startswith(f"{path.name}.torn-"):
                     self._files.unlink(self._folder / name)
-            if _exists(path):
+            if exists(path):
                 self._files.unlink(path)
             if self._durable:
                 self._files.sync_folder(self._folder)
         finally:
-            lock.release(unlink=not _exists(path))
+            lock.release(unlink=not _is_there(path))
 
     async def open_operations(self) -> builtins.list[OpenOperation]:
         """Operations that are not settled, oldest first, read from the end of each file."""
@@ -231,13 +240,14 @@ class JsonlStore:
     def _check_usable(self) -> None:
         if self._closed:
             raise SessionClosed(f"the store {self._folder} is closed; make another", path=str(self._folder))
-        try:
-            if stat.S_ISDIR(self._folder.stat().st_mode):
+        with usable(self._folder):
+            try:
+                if stat.S_ISDIR(self._folder.stat().st_mode):
+                    return
+            except FileNotFoundError:
                 return
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            pass
+            except NotADirectoryError:
+                pass
         raise InvalidName(
             f"{self._folder}: is a file or lies below one, and JSONL sessions live in a folder; name a folder, a file "
             f"of one session ({{session id}}{SUFFIX}), or a SQLite file (.db)",
@@ -258,7 +268,7 @@ class JsonlStore:
     def _known_path(self, session_id: str) -> Path:
         check_session_id(session_id)
         path = self._path(session_id)
-        if (self._only is not None and session_id != self._only) or not _exists(path):
+        if (self._only is not None and session_id != self._only) or not exists(path):
             raise UnknownSession(
                 f"no session {session_id!r} is in {self._folder}; `await store.create({session_id!r})` makes one",
                 id=session_id,
@@ -341,7 +351,8 @@ def _may_be_ours(session_id: str) -> bool:
     return True
 
 
-def _exists(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
+    """As ``exists``, for what must go on: no error."""
     return os.path.lexists(path)
 
 

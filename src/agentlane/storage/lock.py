@@ -10,6 +10,7 @@ closed by now, when the next owner in this process wants it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -21,7 +22,14 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakMethod, WeakSet, finalize
 
-from agentlane.errors import AgentLaneError, InvalidDefinition, OwnershipLost, SessionClosed, WrongProcess
+from agentlane.errors import (
+    AgentLaneError,
+    InvalidDefinition,
+    InvalidName,
+    OwnershipLost,
+    SessionClosed,
+    WrongProcess,
+)
 
 try:
     import fcntl
@@ -61,8 +69,8 @@ class OwnerLock:
 
         ``error`` is raised, saying who owns ``what`` and since when, if another descriptor holds the lock, of this
         process or of another; not if it is of this process and its owner's event loop is closed: then that owner was
-        forgotten, and lets go (see ``belongs_to``). ``OwnershipLost`` if the file keeps being replaced. ``OSError`` if
-        it cannot be opened.
+        forgotten, and lets go (see ``belongs_to``). ``InvalidName`` if something else than a file is where the lock
+        file belongs. ``OwnershipLost`` if the file keeps being replaced. ``OSError`` if it cannot be opened.
         """
         if fcntl is None:
             raise InvalidDefinition(
@@ -70,8 +78,10 @@ class OwnerLock:
             )
         make_private_folder(lock_path.parent)
         for _ in range(ATTEMPTS_MAX):
-            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = _open(lock_path, what)
             try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise _no_lock_file(lock_path, what)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 inode = _inode(os.fstat(descriptor))
                 if inode == _inode_at(lock_path):
@@ -157,6 +167,24 @@ class OwnerLock:
         self._forgotten.detach()
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _open(lock_path: Path, what: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(lock_path, flags, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
+            raise
+        raise _no_lock_file(lock_path, what) from error
+
+
+def _no_lock_file(lock_path: Path, what: str) -> InvalidName:
+    return InvalidName(
+        f"{what}: its lock file belongs at {lock_path}, where a folder, a link, a pipe or a device is; remove that, or "
+        "choose another place",
+        value=str(lock_path),
+    )
 
 
 def make_private_folder(folder: Path) -> list[Path]:

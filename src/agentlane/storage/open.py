@@ -10,7 +10,7 @@ from agentlane.clock import Clock
 from agentlane.errors import CorruptSession, InvalidMessage, InvalidName
 from agentlane.ids import IdSource
 from agentlane.storage.contract import Durability, Store
-from agentlane.storage.jsonl import JsonlStore
+from agentlane.storage.jsonl import SUFFIX, JsonlStore
 from agentlane.storage.memory import MemoryStore
 from agentlane.storage.sqlite import SqliteStore
 
@@ -31,13 +31,14 @@ def open_store(target: Target, *, durability: Durability, clock: Clock, ids: IdS
     if target == ":memory:":
         return MemoryStore(clock=clock, ids=ids), True
     path = Path(target)
-    if path.suffix in SQLITE_SUFFIXES:
+    suffix = suffix_of(path)
+    if suffix in SQLITE_SUFFIXES:
         return SqliteStore(path, durability=durability, clock=clock, ids=ids), True
-    if path.suffix == ".jsonl":
+    if suffix == SUFFIX:
         return JsonlStore.for_file(path, durability=durability, clock=clock, ids=ids), True
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isdir(path):
         raise CorruptSession(
-            f"{path}: a path without one of the suffixes {', '.join((*SQLITE_SUFFIXES, '.jsonl'))} is a folder of "
+            f"{path}: a path without one of the suffixes {', '.join((*SQLITE_SUFFIXES, SUFFIX))} is a folder of "
             "sessions, and this is a file",
             path=str(path),
         )
@@ -65,11 +66,20 @@ def checked_target(target: Target) -> Target:
         raise InvalidName(f"target {text!r}: no file can have this name: {error}", value=repr(text)) from error
     if "\0" in text:
         raise InvalidName(f"target {text!r}: no file can have this name: it holds a NUL", value=repr(text))
+    if (name := Path(text).name).lower() in (*SQLITE_SUFFIXES, SUFFIX):
+        raise InvalidName(
+            f"target {text!r}: it is a suffix without a name; write one before, as in 'work{name}'", value=text
+        )
     return text
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix of a target that says what kind it is; case does not count."""
+    return path.suffix.lower()
 
 
 def session_of(target: Target) -> str | None:
     """The session id that a target itself names: the stem of a ``.jsonl`` file, links followed as the store does."""
-    if isinstance(target, str | os.PathLike) and Path(target).suffix == ".jsonl":
-        return Path(target).resolve().stem
+    if isinstance(target, str | os.PathLike) and suffix_of(Path(target)) == SUFFIX:
+        return Path(os.path.realpath(target)).stem
     return None

@@ -25,6 +25,7 @@ from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import Capabilities, Durability, OpenOperation, Probe, SessionInfo, check_durability
 from agentlane.storage.hop import on_new_thread
+from agentlane.storage.paths import exists, usable
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_session import SqliteSession
@@ -94,7 +95,8 @@ class SqliteStore:
             if not self._options.insist:
                 check_place(self.path)
             durability, insist = self._options.durability, self._options.insist
-            await on_new_thread(lambda: make_database(self.path, durability=durability, insist=insist))
+            with usable(self.path, make=True):
+                await on_new_thread(lambda: make_database(self.path, durability=durability, insist=insist))
         row = (info.id, info.created_at, msgspec.json.encode(info.metadata).decode())
 
         def insert(database: sqlite3.Connection) -> None:
@@ -115,13 +117,16 @@ class SqliteStore:
         list elements that its owner writes later are not. Labels and the application's values are as they are when
         they are read, and a list that its owner deletes is gone. No transaction is held, so no owner is held up.
         ``CorruptSession`` for a damaged or empty file, ``UnsupportedFormat`` for one that is not ours or is newer,
-        ``OSError`` for one that may not be read, ``InvalidName`` for what is no session id.
+        ``OSError`` for one that may not be read, ``InvalidName`` for what is no session id, and for a path that cannot
+        be a file's.
         """
         self._check_open()
         session_id = check_session_id(session_id)
         if not self._exists():
             raise self._unknown(session_id)
-        use = await attach(self.path, self._options, write=not read_only, session_id=None if read_only else session_id)
+        with usable(self.path):
+            owned_id = None if read_only else session_id
+            use = await attach(self.path, self._options, write=not read_only, session_id=owned_id)
         try:
             loaded, view = await self._load(use, session_id, read_only=read_only)
             self._check_open()  # nobody would close what is handed out by a store that was closed meanwhile
@@ -175,13 +180,16 @@ class SqliteStore:
         self._check_open()
         if not self._exists():
             return nothing
-        async with await attach(self.path, self._options, write=False) as use:
+        with usable(self.path):
+            use = await attach(self.path, self._options, write=False)
+        async with use:
             return await use.file.read(function)
 
     async def _write(self, session_id: str | None, function: Callable[[sqlite3.Connection], None]) -> None:
         """Run ``function`` as one transaction of the file's owner."""
-
-        async with await attach(self.path, self._options, write=True, session_id=session_id) as use:
+        with usable(self.path):
+            use = await attach(self.path, self._options, write=True, session_id=session_id)
+        async with use:
             writer = use.writer
 
             def transact(database: sqlite3.Connection) -> None:
@@ -221,7 +229,7 @@ class SqliteStore:
         return await use.file.read(load_at_once if read_only else load)
 
     def _exists(self) -> bool:
-        return os.path.lexists(self.path)
+        return exists(self.path)
 
     def _check_open(self) -> None:
         if self._closed:
