@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 
@@ -26,6 +26,7 @@ class Kind(NamedTuple):
     run: Way
     again: int = 0
     at_once: bool = True
+    by_boundary: bool = False
 
 
 async def by_task(watched: Watched) -> bool:
@@ -121,6 +122,66 @@ async def not_at_all(watched: Watched) -> bool:
     return await _ended(asyncio.ensure_future(_whole(watched)))
 
 
+def turns_later(turns: int, *, everything: bool = False) -> Kind:
+    """``task.cancel()`` so many turns of the loop after the first suspension: what is waited for has gone on by then.
+
+    With ``everything`` each task of the loop is cancelled, as at the end of ``asyncio.run``, but not who waits here.
+    """
+
+    async def run(watched: Watched) -> bool:
+        loop, cancel = asyncio.get_running_loop(), _canceller(watched, everything=everything)
+
+        def strike(left: int) -> None:
+            if left:
+                loop.call_soon(strike, left - 1)
+            else:
+                cancel(task)
+
+        task = asyncio.ensure_future(_whole(watched))
+        watched.strike = lambda awaited: strike(turns)
+        return await _ended(task)
+
+    return Kind(f"{_what(everything)}, {turns} turns later", run, at_once=False)
+
+
+def at_boundary(number: int, *, everything: bool = False) -> Kind:
+    """The same when so many boundaries of commits and effects were reached, on whichever thread."""
+
+    async def run(watched: Watched) -> bool:
+        loop, cancel = asyncio.get_running_loop(), _canceller(watched, everything=everything)
+        watched.at = 0
+        task = asyncio.ensure_future(_whole(watched))
+        watched.bell.set(number, lambda: _soon(loop, cancel, task))
+        try:
+            return await _ended(task)
+        finally:
+            watched.bell.set(0, lambda: None)
+
+    return Kind(f"{_what(everything)} at boundary {number}", run, at_once=False, by_boundary=True)
+
+
+def _canceller(watched: Watched, *, everything: bool) -> Callable[[asyncio.Task[bool]], None]:
+    us = asyncio.current_task()
+
+    def cancel(task: asyncio.Task[bool]) -> None:
+        watched.struck_now()
+        for each in asyncio.all_tasks() if everything else {task}:
+            if each is not us:
+                each.cancel()
+
+    return cancel
+
+
+def _what(everything: bool) -> str:
+    return "everything" if everything else "task"
+
+
+def _soon(
+    loop: asyncio.AbstractEventLoop, cancel: Callable[[asyncio.Task[bool]], None], task: asyncio.Task[bool]
+) -> None:
+    loop.call_soon_threadsafe(cancel, task)
+
+
 TASK = Kind("task", by_task)
 KINDS = [
     TASK,
@@ -158,3 +219,8 @@ def _run_out(awaited: Awaited) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, TickingLoop)
     loop.move_on(2 * HOUR_S)
+
+
+async def cancelled(coroutine: Coroutine[Any, Any, Any], kind: Kind = TASK, *, at: int = 1) -> bool:
+    """Run the coroutine, cancelled at its suspension ``at``; whether it ended by that."""
+    return await kind.run(Watched(coroutine, at=0 if kind is UNCANCELLED else at, again=kind.again))

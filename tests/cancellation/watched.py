@@ -37,10 +37,31 @@ class TickingLoop(asyncio.SelectorEventLoop):
         super()._run_once()  # type: ignore[misc]  # private, and the only place where a turn can be counted
 
 
+class Bell:
+    """A probe that rings once, when so many boundaries were reached since it was set. Told from any thread."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._ring: Callable[[], None] = lambda: None
+
+    def set(self, boundaries: int, ring: Callable[[], None]) -> None:
+        """Ring at the boundary of that number, from 1; 0 stops it."""
+        self._ring, self._left = ring, boundaries
+
+    def reached(self, boundary: str) -> None:
+        """Count, and ring."""
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._ring()
+
+
 class Watched:
     """Hands everything between a coroutine and its task through. To be awaited once."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], *, at: int, again: int = 0) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], *, at: int, again: int = 0, bell: Bell | None = None
+    ) -> None:
         """``strike`` is called at suspension ``at`` (from 1; 0: never), and at the ``again`` next ones after it."""
         self.coroutine = coroutine
         self.at = at
@@ -49,6 +70,7 @@ class Watched:
         self.on_suspend: Callable[[], None] = lambda: None
         """Called at each suspension."""
         self.on_resume: Callable[[], None] = lambda: None
+        self.bell = bell or Bell()
         self.suspensions = 0
         self.deliveries = 0
         """How often ``CancelledError`` arrived."""
@@ -56,6 +78,10 @@ class Watched:
         self.struck_at_tick = 0
         self.ended_at_tick = 0
         self._thrown_away = False
+
+    def struck_now(self) -> None:
+        """The first cancellation comes now; what follows is counted from here."""
+        self.struck, self.struck_at_tick = True, ticks()
 
     def throw_away(self) -> None:
         """For ``strike``: close the coroutine where it is suspended."""
@@ -90,7 +116,7 @@ class Watched:
         self.suspensions += 1
         if self.at and self.at <= self.suspensions <= self.at + self.again:
             if not self.struck:
-                self.struck, self.struck_at_tick = True, ticks()
+                self.struck_now()
             self.strike(awaited)
         self.on_suspend()
 

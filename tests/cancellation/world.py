@@ -25,7 +25,7 @@ from agentlane import (
     Waiting,
     open_session,
 )
-from agentlane.storage import Address, JsonlStore, MemoryStore, SessionStorage, SqliteStore, Store
+from agentlane.storage import Address, JsonlStore, MemoryStore, Probe, SessionStorage, SqliteStore, Store
 from agentlane.testing import CountingIds, GatedStore, ManualClock
 from agentlane.testing.invariants import KEPT_VALUES, OPERATION_VALUES, PENDING_VALUES
 from tests.cancellation.talker import Talker
@@ -62,6 +62,7 @@ class World:
         )
         self.gated: GatedStore | None = None
         self.store: Store = self.new_store()
+        self.probe: Probe | None = None
         self.opens = 0
         self.handle: Session | None = None
         self.also_open: list[Session | SessionStorage] = []
@@ -92,7 +93,15 @@ class World:
         """What opens the session, with ids of its own."""
         self.opens += 1
         ids = CountingIds(series=self.opens)
-        return open_session(self.store, session_id="s", clock=self.clock, ids=ids, seed=1, read_only=read_only)
+        return open_session(
+            self.store,
+            session_id="s",
+            clock=self.clock,
+            ids=ids,
+            seed=1,
+            read_only=read_only,
+            probe=None if read_only else self.probe,
+        )
 
     async def open(self, *, read_only: bool = False) -> Session:
         """Open the session."""
@@ -148,6 +157,10 @@ class World:
     def beside(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run it in a task of its own; how it ends is nobody's business."""
         self._beside.append(asyncio.ensure_future(coroutine))
+
+    def watching(self) -> list[asyncio.Task[Any]]:
+        """The tasks that run beside."""
+        return list(self._beside)
 
     def move_clock_on(self) -> None:
         """From now on whoever sleeps is woken."""

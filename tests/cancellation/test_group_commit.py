@@ -1,0 +1,54 @@
+"""Claim: of several who wait for commits that the medium takes together, any may be cancelled: no commit is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from agentlane import ListAddress
+from tests.cancellation.kinds import KINDS, UNCANCELLED, Kind, cancelled
+from tests.cancellation.leaks import collecting_little, run_clean
+from tests.cancellation.world import BACKENDS, Backend, World
+
+COMMITTERS = 4
+LEAVE_TURNS = 10
+"""In how many turns of the loop those have left that are cancelled while their commit is held."""
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda each: each.name)
+@pytest.mark.parametrize("backend", [each for each in BACKENDS if each != "memory"])
+def test_any_of_them_may_be_cancelled(backend: Backend, kind: Kind, tmp_path: Path, whole: bool) -> None:
+    choices = list(product([False, True], repeat=COMMITTERS))
+    with collecting_little():
+        for number, leaving in enumerate(choices if whole else choices[5:6]):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            run_clean(lambda: _together(backend, kind, leaving, folder), folder)  # noqa: B023  # it is run at once
+
+
+async def _together(backend: Backend, kind: Kind, leaving: tuple[bool, ...], folder: Path) -> None:
+    world = World(backend, folder)
+    await world.fill()
+    session, numbers = world.session, ListAddress("app.test", "numbers", int)
+    world.hold_commits()
+
+    committers = [
+        asyncio.ensure_future(cancelled(session.append(numbers, number), kind if leaves else UNCANCELLED))
+        for number, leaves in enumerate(leaving)
+    ]
+    if world.gated is not None:
+        await world.gated.gate.arrived(COMMITTERS)
+        for _ in range(LEAVE_TURNS):
+            await asyncio.sleep(0)
+        world.gated.gate.open()
+    left = await asyncio.gather(*committers)
+
+    assert [gone for gone, leaves in zip(left, leaving, strict=True) if not leaves] == [False] * leaving.count(False)
+    assert all(gone or not kind.at_once for gone, leaves in zip(left, leaving, strict=True) if leaves)
+    await session.append(numbers, COMMITTERS)  # committed behind the others, so they are by now
+    assert [each for _, each in await session.elements(numbers)] == [*range(COMMITTERS + 1)]
+    await world.agree()
+    await world.end()
