@@ -70,7 +70,10 @@ class AgentLane(Branch, Generic[Deps, Output]):
         return await self.request_abort(operation_id)
 
     async def result(self, operation_id: str) -> OperationResult | None:
-        """The terminal record of an operation; None while it is open. ``UnknownOperation`` for an id never seen."""
+        """The terminal record of an operation of this session; None while it is open on this lane.
+
+        ``OperationMismatch`` while it is open on another one, ``UnknownOperation`` for an id never seen.
+        """
         self._core.runtime.check()
         return await verbs.result(self._core, operation_id)
 

@@ -252,13 +252,15 @@ async def test_nothing_open_is_told_apart_from_unknown_and_from_elsewhere(place:
             await verb("ghost")
 
     await side.accept(Prompt("hi"), operation_id="op")
-    for verb in (lane.drive, lane.request_abort):
+    for verb in (lane.drive, lane.request_abort, lane.result):
         with pytest.raises(OperationMismatch, match="is open on lane 'side'"):
             await verb("op")
     for verb in (side.drive, side.request_abort):
         with pytest.raises(OperationMismatch, match="has operation op open; ghost is not known"):
             await verb("ghost")
-    await side.resume()
+    assert await side.result("op") is None
+    done = await side.resume()
+    assert await lane.result("op") == done == await side.result("op"), "a record is the session's"
     for verb in (lane.drive, lane.request_abort):
         with pytest.raises(OperationMismatch, match="belongs to lane 'side'"):
             await verb("op")

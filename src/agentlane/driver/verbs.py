@@ -223,16 +223,20 @@ async def _settled_or_raise(lane: LaneCore, operation_id: str) -> OperationResul
     current = lane.operation
     if current is not None and current.id == operation_id:
         return None
-    elsewhere = lane.runtime.open_operations.get(operation_id)
-    if elsewhere is not None and elsewhere != lane.name:
-        raise OperationMismatch(f"operation {operation_id} is open on lane {elsewhere!r}, not {lane.name!r}")
+    _refuse_elsewhere(lane, operation_id)
     if current is not None:
         raise OperationMismatch(f"lane {lane.name!r} has operation {current.id} open; {operation_id} is not known")
     raise UnknownOperation(f"no operation {operation_id} is known to lane {lane.name!r}")
 
 
+def _refuse_elsewhere(lane: LaneCore, operation_id: str) -> None:
+    elsewhere = lane.runtime.open_operations.get(operation_id)
+    if elsewhere is not None and elsewhere != lane.name:
+        raise OperationMismatch(f"operation {operation_id} is open on lane {elsewhere!r}, not {lane.name!r}")
+
+
 async def result(lane: LaneCore, operation_id: str) -> OperationResult | None:
-    """The terminal record; None while the operation is open. ``UnknownOperation`` if there is neither."""
+    """The terminal record; None while the operation is open here. ``OperationMismatch``, ``UnknownOperation``."""
     operation_id = _operation_id(lane, operation_id)
     current = lane.operation
     if current is not None and current.id == operation_id:
@@ -241,6 +245,7 @@ async def result(lane: LaneCore, operation_id: str) -> OperationResult | None:
     if record is None:
         if lane.operation is not None and lane.operation.id == operation_id:
             return None
+        _refuse_elsewhere(lane, operation_id)
         raise UnknownOperation(f"no operation {operation_id} is known to lane {lane.name!r}")
     return record
 
