@@ -233,6 +233,14 @@ def test_a_result_is_known_by_its_reserved_id_before_the_providers() -> None:
     assert [message.text for message in imported[1:] if isinstance(message, ToolResultMessage)] == ["first", "second"]
 
 
+def test_an_id_of_a_call_that_the_answer_does_not_have_answers_none() -> None:
+    answer = asking("a", "b")
+
+    seen = shown([Placed(entry_id(1), answer), Placed(call_id(entry_id(1), 2), result("c"))])
+
+    assert seen == [answer, missing("a"), missing("b")]
+
+
 def test_a_result_goes_under_the_name_of_its_call() -> None:
     seen = shown(path(user("go"), asking("a"), result("a", name="renamed meanwhile")))
 
@@ -283,8 +291,9 @@ def test_a_view_is_a_snapshot_that_reads_like_a_sequence() -> None:
     assert view[-1] == saying("b") == view[1] and view[-2:] == [user("a"), saying("b")] and view[5:] == []
     assert user("c") not in view and list(reversed(view)) == [saying("b"), user("a")]
     for index in (2, -3):
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError) as caught:
             view[index]
+        assert caught.value.args == (index,)
     assert repr(view) == repr((user("a"), saying("b")))
 
 

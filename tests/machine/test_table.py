@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
     CallState,
     Checkpoint,
@@ -574,9 +575,10 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
 def test_a_fact_that_does_not_fit_raises_and_moves_nothing(why: str, state: OperationState, fact: Fact) -> None:
     before = copy.deepcopy(state)
 
-    with pytest.raises(IllegalStep, match=why):
+    with pytest.raises(IllegalStep) as caught:
         step(state, fact, RULES)
 
+    assert str(caught.value) == f"{why}: {before!r}"
     assert state == before
 
 
@@ -701,6 +703,26 @@ def test_the_backoff_doubles_up_to_its_cap() -> None:
     assert [backoff_ms(policy, n, 0.0, None) for n in range(9)] == [
         250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000,
     ]  # fmt: skip
+
+
+def test_a_backoff_is_whole_milliseconds_and_doubles_thirty_times_at_most() -> None:
+    odd, endless = RetryPolicy(base_ms=5, cap_ms=5), RetryPolicy(base_ms=1, cap_ms=2**53)
+
+    delays = [backoff_ms(odd, 0, jitter, None) for jitter in (0.0, 0.5, 0.99)]
+
+    assert delays == [2, 3, 4] and all(type(delay) is int for delay in delays)
+    assert backoff_ms(endless, 30, 0.0, None) == backoff_ms(endless, 31, 0.0, None) == 2**29
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_failed_answer_that_does_not_say_why_is_a_model_error_that_is_final(retries: int) -> None:
+    state = replace(ASKING, retries=retries)
+
+    taken = step(state, answered(answer(stop_reason="error")), RULES)
+
+    unknown = ErrorInfo(code="model_error", message="the model's answer ended in an error")
+    assert taken.state is None
+    assert taken.changes[-1] == End("failed", 4, ANSWER, code="model_error", error=unknown)
 
 
 def test_retry_after_of_a_provider_gone_mad_is_cut_to_a_day() -> None:
