@@ -11,6 +11,7 @@ from agentlane import AgentLane, ModelIdentity, Prompt, Session
 from agentlane.data.messages import (
     AssistantMessage,
     ErrorInfo,
+    Frame,
     PartDelta,
     PartStart,
     StopReason,
