@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -114,7 +115,10 @@ class SessionData:
         return default if payload is None else _decoded(payload, address.type, str(address.address))
 
     async def set_value(self, address: ValueAddress[T], value: T) -> None:
-        """Replace the value; durable on return. ``InvalidMessage`` for what is not JSON data, or not of the type."""
+        """Replace the value; durable on return. ``InvalidMessage`` for what is not JSON data, or not of the type.
+
+        Structs, dataclasses and members of enums may stand anywhere in it, where the address's type has them.
+        """
         where = _checked_address(address, ValueAddress)
         await self._commit([SetValue(where.address, _encoded(value, where.type))], "value")
 
@@ -125,10 +129,12 @@ class SessionData:
     async def values(self, namespace: str, type: type[T], *, prefix: str = "") -> dict[str, T]:
         """The values of an application's namespace whose keys begin with ``prefix``, by key.
 
-        ``InvalidName`` for what is no application's namespace, or no beginning of a key.
+        ``InvalidName`` for what is no application's namespace, or no beginning of a key; ``InvalidDefinition`` for a
+        ``type`` that is none.
         """
         self._runtime.check()
         namespace = addresses.app_address(namespace, "any").namespace
+        type = addresses.checked_type(type)
         start = id_text(prefix)
         if start is None:
             raise InvalidName(f"prefix {prefix!r}: the beginning of a key is needed here", value=repr(prefix))
@@ -191,13 +197,19 @@ class SessionData:
 def _encoded(value: Any, type: Any) -> bytes:
     """A value as it is stored, after making sure that it can be read back as the type."""
     try:
-        if isinstance(value, msgspec.Struct):
-            value = msgspec.to_builtins(value)
-        payload = codec.encode(clean_json(value, "value"))
+        payload = codec.encode(clean_json(value, "value", records=_plain))
         msgspec.json.decode(payload, type=type)
     except (msgspec.MsgspecError, TypeError, RecursionError) as error:
         raise InvalidMessage(f"value: {error}", path="value") from error
     return payload
+
+
+def _plain(value: Any) -> Any:
+    """A record or a member of an enum as what msgspec reads it from; anything else as it is."""
+    kind = type(value)
+    if isinstance(value, msgspec.Struct | Enum) or hasattr(kind, "__dataclass_fields__"):
+        return msgspec.to_builtins(value)
+    return value
 
 
 def _decoded(payload: bytes, type: Any, place: str) -> Any:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import enum
+import math
 from typing import Any
 
 import pytest
 from msgspec import Struct
 
 from agentlane import ListAddress, Stats, Usage, ValueAddress
-from agentlane.errors import CorruptSession, InvalidMessage, InvalidName, UnknownEntry
+from agentlane.errors import CorruptSession, InvalidDefinition, InvalidMessage, InvalidName, UnknownEntry
 from tests.session.places import Place, agent_of
 
 
@@ -98,6 +102,87 @@ async def test_a_value_that_could_not_be_read_back_is_refused(
         assert str(caught.value).startswith(why)
 
     assert await session.value(address) is None and await session.elements(elements) == []
+
+
+class Rank(enum.Enum):
+    LOW = "low"
+    HIGH = "high"
+
+
+@dataclasses.dataclass
+class Visit:
+    at: datetime.datetime
+    notes: list[Note] = dataclasses.field(default_factory=list)
+
+
+WHEN = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (list[Note], [Note("a"), Note("b", ["x"])]),
+        (dict[str, list[Note]], {"k": [Note("a")], "empty": []}),
+        (tuple[int, Note], (1, Note("a"))),
+        (Rank, Rank.HIGH),
+        (dict[str, Rank], {"a": Rank.LOW}),
+        (Visit, Visit(WHEN, [Note("a")])),
+        (list[Visit], [Visit(WHEN)]),
+        (Note | None, None),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+async def test_records_may_stand_anywhere_in_a_value_as_its_type_says(type_: Any, value: Any, memory: Place) -> None:
+    session = await memory.open()
+    address, elements = ValueAddress("app.a", "k", type_), ListAddress("app.a", "k", type_)
+
+    await session.set_value(address, value)
+    seq = await session.append(elements, value)
+
+    assert await session.value(address) == value and await session.elements(elements) == [(seq, value)]
+    assert await session.values("app.a", type_) == {"k": value}
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "why"),
+    [
+        (list[Note], [Note("a"), Note("b", [math.nan])], "value[1].tags[0]: nan is not"),  # type: ignore[list-item]
+        (list[Note], [Note("a"), Note(5)], "value: Expected `str`, got `int` - at `$[1].text`"),  # type: ignore[arg-type]
+        (list[Note], [Note("a"), Note("b", [object()])], "value[1]: reading it failed: TypeError"),  # type: ignore[list-item]
+        (list[int], [Note("a")], "value: Expected `int`, got `object`"),
+        (list[Any], [{"a": {1, 2}}], "value[0].a: a set is not JSON data"),
+        (datetime.datetime, WHEN, "value: a datetime is not JSON data"),
+        (list[Note], [Note], "value[0]: a StructMeta is not JSON data"),
+    ],
+    ids=["nan", "wrong record", "object", "another type", "set", "datetime", "class"],
+)
+async def test_records_within_a_value_obey_the_border_too(type_: Any, value: Any, why: str, memory: Place) -> None:
+    session = await memory.open()
+
+    with pytest.raises(InvalidMessage) as caught:
+        await session.set_value(ValueAddress("app.a", "k", type_), value)
+
+    assert str(caught.value).startswith(why)
+
+
+async def test_records_that_contain_each_other_are_refused(memory: Place) -> None:
+    session = await memory.open()
+    value: list[Any] = []
+    value.append(Note("a", value))
+
+    with pytest.raises(InvalidMessage, match="value"):
+        await session.set_value(ANY, value)
+
+
+@pytest.mark.parametrize("type_", ["notatype", 5, "int", list["Nope"], (int, str), print, object()], ids=str)  # type: ignore[name-defined]  # noqa: F821
+async def test_a_type_that_is_none_is_refused_where_it_is_given(type_: Any, memory: Place) -> None:
+    session = await memory.open()
+
+    for make in (ValueAddress, ListAddress):
+        with pytest.raises(InvalidDefinition, match="give the type of the values, as in"):
+            make("app.a", "k", type_)
+    with pytest.raises(InvalidDefinition, match="give the type of the values, as in"):
+        await session.values("app.a", type_)
 
 
 async def test_a_value_read_as_another_type_is_corruption_with_its_place(place: Place) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+import msgspec
+
 from agentlane.data.writes import Address
-from agentlane.errors import InvalidName
+from agentlane.errors import InvalidDefinition, InvalidName
 from agentlane.names import check_name
 
 T = TypeVar("T")
@@ -84,23 +86,37 @@ def label(entry: str) -> Address:
 
 
 class ValueAddress(Generic[T]):
-    """Where an application keeps one value of type ``type``; the namespace begins with ``app.``."""
+    """Where an application keeps one value of type ``type``; the namespace begins with ``app.``.
+
+    ``InvalidName`` for what is no namespace or key, ``InvalidDefinition`` for a ``type`` that msgspec cannot read.
+    """
 
     __slots__ = ("address", "type")
 
     def __init__(self, namespace: str, key: str, type: type[T]) -> None:
         self.address = app_address(namespace, key)
-        self.type = type
+        self.type = checked_type(type)
 
 
 class ListAddress(Generic[T]):
-    """Where an application keeps a list of elements of type ``type``; the namespace begins with ``app.``."""
+    """Where an application keeps a list of elements of type ``type``; errors are those of ``ValueAddress``."""
 
     __slots__ = ("address", "type")
 
     def __init__(self, namespace: str, key: str, type: type[T]) -> None:
         self.address = app_address(namespace, key)
-        self.type = type
+        self.type = checked_type(type)
+
+
+def checked_type(kind: type[T]) -> type[T]:
+    """``kind`` if values of it can be read from JSON, as far as that shows; ``InvalidDefinition`` otherwise."""
+    try:
+        msgspec.json.Decoder(kind)
+    except Exception as error:  # a foreign type may raise anything while its fields are looked at
+        raise InvalidDefinition(
+            f"type {kind!r}: give the type of the values, as in dict[str, int] or a Struct: {error}"
+        ) from error
+    return kind
 
 
 def app_address(namespace: str, key: str) -> Address:

@@ -7,7 +7,7 @@ Lone surrogates become U+FFFD. NaN, infinities, integers beyond 64 bits, non-str
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentlane.errors import InvalidMessage
@@ -34,10 +34,14 @@ def clean_text(text: str, path: str = "$") -> str:
     return text
 
 
-def clean_json(value: Any, path: str = "$") -> Any:
-    """A deep copy of ``value`` that obeys the border rule; raises ``InvalidMessage`` that names the path."""
+def clean_json(value: Any, path: str = "$", *, records: Callable[[Any], Any] | None = None) -> Any:
+    """A deep copy of ``value`` that obeys the border rule; raises ``InvalidMessage`` that names the path.
+
+    ``records`` is asked about each object that is not JSON data; what it gives in its place is looked at as the rest
+    is, and the object itself (or one of its type) is refused.
+    """
     try:
-        return _Walk().copy(value, 0)
+        return _Walk(records).copy(value, 0)
     except _Refused as refused:
         place = path + "".join(reversed(refused.steps))
         if len(place) > PATH_LENGTH_MAX:
@@ -64,8 +68,9 @@ class _Refused(Exception):
 class _Walk:
     """One walk over one value; counts nodes, so that a small value that unfolds without end is stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Callable[[Any], Any] | None) -> None:
         self._nodes = 0
+        self._records = records
 
     def copy(self, value: Any, depth: int) -> Any:
         self._nodes += 1
@@ -105,6 +110,10 @@ class _Walk:
             return self._mapping(value, depth)
         if isinstance(value, list | tuple):
             return self._sequence(value, depth)
+        if self._records is not None:
+            plain = self._records(value)
+            if type(plain) is not type(value):
+                return self.copy(plain, depth)
         raise _Refused(f"a {type(value).__name__} is not JSON data; convert it first")
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
