@@ -16,6 +16,8 @@ SPINS_MAX = 20_000
 
 WALL_HOWS: tuple[How, ...] = ("kill", "kill", "term", "term host", "int")
 WALL_SHARE = 0.4
+CLOSE_SHARE = 0.7
+INTENTS = "commit.tool_intents.inside"
 DEADLY: tuple[How, ...] = ("kill", "held", "exit")
 
 When: TypeAlias = Literal["a first life", "a recovery", "a close"]
@@ -33,7 +35,7 @@ class Plan:
         self.hows: Counter[How] = Counter()
         self.whens: Counter[When] = Counter()
         self.processes = 0
-        self._led: dict[Place, Stop] = {}
+        self._led: dict[Place, list[Stop]] = defaultdict(list)
         self._lines: dict[str, int] = defaultdict(lambda: 1)
         self._order = 0
 
@@ -61,7 +63,7 @@ class Plan:
         for place, count in counts.items():
             self.reached[place] = max(self.reached.get(place, 0), count)
             if place.part.startswith(AFTER_SIGNAL):
-                self._led[place] = replace(life.job.stops[0], first_closing=True)
+                self._led[place].append(replace(life.job.stops[0], first_closing=True))
         if life.how is not None:
             self.hows[life.how] += 1
             places = life.places()
@@ -73,8 +75,9 @@ class Plan:
         killed = {place.row for place in self.killed}
         return {place.row for place in self.reached} - killed
 
-    def hunt(self, row: str) -> tuple[bool, list[Stop]]:
-        """How to kill one row: whether in a recovery, and where to stop the process."""
+    def hunt(self) -> tuple[bool, list[Stop]]:
+        """How to kill one of the rows that are missing: whether in a recovery, and where to stop the process."""
+        row = self.chance.choice(sorted(self.missing()))
         place = self.chance.choice(sorted(each for each in self.reached if each.row == row))
         if place.part.startswith(AFTER_SIGNAL):
             stops = self._while_closing(place)
@@ -106,15 +109,19 @@ class Plan:
         if how not in CLOSING:
             place = self._least(part)
             return [Stop(how, place.row, self.chance.randint(1, self.reached[place]))]
-        if self.chance.random() < 0.5 and self._places(AFTER_SIGNAL + part):
+        if self.chance.random() < CLOSE_SHARE and self._places(AFTER_SIGNAL + part):
             return self._while_closing(self._least(AFTER_SIGNAL + part))
         place = self._least(part)
         nth = self.chance.randint(1, self.reached[place])
         return [Stop(how, place.row, nth, first_closing=self.chance.random() < 0.5)]
 
     def _while_closing(self, place: Place) -> list[Stop]:
-        """Tell a process to close as one was told that reached this row then, and end it there."""
-        return [self._led[place], Stop(self.chance.choice(DEADLY), place.row)]
+        """Tell a process to close as one was told that reached this row then, or in the middle of what comes before
+        most that is done in a close, and end it there."""
+        signals = self._led[place]
+        if self.chance.random() < 0.5:
+            signals = [Stop(how, INTENTS, nth, first_closing=True) for how in sorted(CLOSING) for nth in (1, 2)]
+        return [self.chance.choice(signals), Stop(self.chance.choice(DEADLY), place.row)]
 
     def _places(self, part: str) -> list[Place]:
         return sorted(place for place in self.reached if place.part == part)
