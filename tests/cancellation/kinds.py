@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import anyio
@@ -224,3 +225,11 @@ def _run_out(awaited: Awaited) -> None:
 async def cancelled(coroutine: Coroutine[Any, Any, Any], kind: Kind = TASK, *, at: int = 1) -> bool:
     """Run the coroutine, cancelled at its suspension ``at``; whether it ended by that."""
     return await kind.run(Watched(coroutine, at=0 if kind is UNCANCELLED else at, again=kind.again))
+
+
+def trials(kinds: Sequence[Kind], folder: Path, *, part: int, of: int, whole: bool) -> Iterator[tuple[Kind, Path]]:
+    """Each of the kinds with an empty folder of its own; in a reduced run only one part of so many."""
+    for kind in kinds if whole else kinds[part % of :: of]:
+        place = folder / kind.name.replace(" ", "-")
+        place.mkdir()
+        yield kind, place

@@ -25,6 +25,14 @@ JOIN_S = 10.0
 
 def run_clean(main: Callable[[], Coroutine[Any, Any, T]], folder: Path) -> T:
     """Run ``main`` on a loop of its own; AssertionError for anything that it leaves behind, files of ``folder`` too."""
+    try:
+        return _run_clean(main, folder)
+    except BaseException as error:
+        error.add_note(f"in {folder}")
+        raise
+
+
+def _run_clean(main: Callable[[], Coroutine[Any, Any, T]], folder: Path) -> T:
     with _warned() as found:
         threads = set(threading.enumerate())
         with asyncio.Runner(loop_factory=TickingLoop) as runner:

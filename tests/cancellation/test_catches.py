@@ -47,7 +47,7 @@ async def set_name_by_waiter(self: SessionData, name: str | None) -> None:
     self._name = name
 
 
-@pytest.mark.parametrize("backend", ["gated", "jsonl", "sqlite"])
+@pytest.mark.parametrize("backend", ["gated", "jsonl"])
 def test_a_publication_that_a_cancelled_waiter_takes_along(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from agentlane import ListAddress
-from tests.cancellation.kinds import KINDS, UNCANCELLED, Kind, cancelled
-from tests.cancellation.leaks import collecting_little, run_clean
+from tests.cancellation.kinds import KINDS, UNCANCELLED, Kind, cancelled, trials
+from tests.cancellation.leaks import run_clean
 from tests.cancellation.world import BACKENDS, Backend, World
 
 COMMITTERS = 4
+SHARING: list[Backend] = [each for each in BACKENDS if each != "memory"]
 LEAVE_TURNS = 10
 """In how many turns of the loop those have left that are cancelled while their commit is held."""
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda each: each.name)
-@pytest.mark.parametrize("backend", [each for each in BACKENDS if each != "memory"])
-def test_any_of_them_may_be_cancelled(backend: Backend, kind: Kind, tmp_path: Path, whole: bool) -> None:
+@pytest.mark.parametrize("backend", SHARING)
+def test_any_of_them_may_be_cancelled(backend: Backend, tmp_path: Path, whole: bool) -> None:
     choices = list(product([False, True], repeat=COMMITTERS))
-    with collecting_little():
-        for number, leaving in enumerate(choices if whole else choices[5:6]):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            run_clean(lambda: _together(backend, kind, leaving, folder), folder)  # noqa: B023  # it is run at once
+    for kind, folder in trials(KINDS, tmp_path, part=SHARING.index(backend), of=len(SHARING), whole=whole):
+        for number, leaving in enumerate(choices if whole else [(False, True, True, False)]):
+            place = folder / str(number)
+            place.mkdir()
+            run_clean(partial(_together, backend, kind, leaving, place), place)
 
 
 async def _together(backend: Backend, kind: Kind, leaving: tuple[bool, ...], folder: Path) -> None:

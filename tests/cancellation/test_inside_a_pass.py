@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentlane import Agent, ModelIdentity, ModelLimits, ModelRequest, PartStart, Prompt, StreamItem, Tool, ToolContext
-from tests.cancellation.kinds import KINDS, Kind, cancelled
+from tests.cancellation.kinds import KINDS, Kind, cancelled, trials
 from tests.cancellation.leaks import run_clean
 from tests.cancellation.world import BACKENDS, Backend, World
 
@@ -73,13 +74,12 @@ def test_a_durable_step_is_cancelled_by_an_abort(step: str, first: str, tmp_path
     run_clean(main, tmp_path)
 
 
-@pytest.mark.parametrize("kind", EARLY, ids=lambda each: each.name)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_tool_gives_up_a_step_of_its_own(backend: Backend, kind: Kind, tmp_path: Path) -> None:
+def test_a_tool_gives_up_a_step_of_its_own(backend: Backend, tmp_path: Path, whole: bool) -> None:
     """A memo that the tool stops waiting for is kept all the same, and the call goes on as if nothing were."""
 
-    async def main() -> None:
-        world = World(backend, tmp_path)
+    async def main(kind: Kind, folder: Path) -> None:
+        world = World(backend, folder)
         await world.fill()
 
         async def body(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
@@ -99,7 +99,8 @@ def test_a_tool_gives_up_a_step_of_its_own(backend: Backend, kind: Kind, tmp_pat
         await world.agree()
         await world.end()
 
-    run_clean(main, tmp_path)
+    for kind, folder in trials(EARLY, tmp_path, part=BACKENDS.index(backend), of=4, whole=whole):
+        run_clean(partial(main, kind, folder), folder)
 
 
 # Streams.

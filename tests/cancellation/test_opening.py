@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentlane import Session, SessionClosed, open_session
-from tests.cancellation.kinds import KINDS, TASK, Kind, cancelled
-from tests.cancellation.leaks import collecting_little, run_clean
+from tests.cancellation.kinds import KINDS, TASK, Kind, cancelled, trials
+from tests.cancellation.leaks import run_clean
 from tests.cancellation.watched import Watched
 
 SUSPENSIONS_MAX = 100
@@ -19,12 +20,23 @@ PLACES = ["work.jsonl", "work", "work.db"]
 ANEW = [kind for kind in KINDS if kind.name != "thrown away"]
 
 
-@pytest.mark.parametrize("kind", ANEW, ids=lambda each: each.name)
+def at_each(
+    main: Callable[[Kind, Path, int], Coroutine[Any, Any, bool]], kind: Kind, folder: Path, name: str, *, step: int
+) -> None:
+    """Run it for each suspension, on a place of its own, until it says that nothing was struck."""
+    for at in range(1, SUSPENSIONS_MAX, step):
+        place = folder / str(at) / name
+        place.parent.mkdir()
+        if not run_clean(partial(main, kind, place, at), place.parent):
+            return
+    raise AssertionError("it waits for ever")
+
+
 @pytest.mark.parametrize("name", PLACES)
-def test_a_cancelled_opening_lets_the_next_one_in(name: str, kind: Kind, tmp_path: Path, whole: bool) -> None:
+def test_a_cancelled_opening_lets_the_next_one_in(name: str, tmp_path: Path, whole: bool) -> None:
     """A new place, then the same one again: the session that is there in the end is the only one that was made."""
 
-    async def main() -> bool:
+    async def main(kind: Kind, place: Path, at: int) -> bool:
         watched = Watched(_opened_and_closed(place), at=at, again=kind.again)
         await kind.run(watched)
         async with open_session(place) as session:
@@ -33,17 +45,12 @@ def test_a_cancelled_opening_lets_the_next_one_in(name: str, kind: Kind, tmp_pat
             assert (again.id, again.name) == (session.id, "open")
         return watched.struck
 
-    with collecting_little():
-        for at in range(1 + ANEW.index(kind) % 3, SUSPENSIONS_MAX, 1 if whole else 3):
-            place = tmp_path / str(at) / name
-            place.parent.mkdir()
-            if not run_clean(main, place.parent):
-                return
-    raise AssertionError("it waits for ever")
+    for kind, folder in trials(ANEW, tmp_path, part=PLACES.index(name), of=len(PLACES), whole=whole):
+        at_each(main, kind, folder, name, step=1 if whole else 2)
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_one_of_two_openings_is_cancelled(name: str, tmp_path: Path) -> None:
+def test_one_of_two_openings_is_cancelled(name: str, tmp_path: Path, whole: bool) -> None:
     """The second waits for the first to make the session: whichever is cancelled, the other is not held up."""
 
     async def main(victim: int, turns: int) -> None:
@@ -62,7 +69,7 @@ def test_one_of_two_openings_is_cancelled(name: str, tmp_path: Path) -> None:
             pass
 
     for victim in (0, 1):
-        for turns in range(4):
+        for turns in range(6) if whole else [1]:
             run_clean(partial(main, victim, turns), tmp_path)
 
 
@@ -96,12 +103,11 @@ async def _lent(place: Path) -> AsyncIterator[Session]:
         yield session
 
 
-@pytest.mark.parametrize("kind", ANEW, ids=lambda each: each.name)
 @pytest.mark.parametrize("name", PLACES)
-def test_a_generator_around_a_session(name: str, kind: Kind, tmp_path: Path, whole: bool) -> None:
+def test_a_generator_around_a_session(name: str, tmp_path: Path, whole: bool) -> None:
     """``aclose`` closes the session; cancelled at any checkpoint of its own it does so all the same."""
 
-    async def main() -> bool:
+    async def main(kind: Kind, place: Path, at: int) -> bool:
         lent = _lent(place)
         session = await anext(lent)
         pending = asyncio.ensure_future(session.set_name("lent"))
@@ -115,13 +121,8 @@ def test_a_generator_around_a_session(name: str, kind: Kind, tmp_path: Path, who
             assert again.name == "lent"
         return watched.struck
 
-    with collecting_little():
-        for at in range(1, SUSPENSIONS_MAX, 1 if whole else 2):
-            place = tmp_path / str(at) / name
-            place.parent.mkdir()
-            if not run_clean(main, place.parent):
-                return
-    raise AssertionError("it waits for ever")
+    for kind, folder in trials(ANEW, tmp_path, part=PLACES.index(name), of=len(PLACES), whole=whole):
+        at_each(main, kind, folder, name, step=1 if whole else 2)
 
 
 @pytest.mark.parametrize("name", PLACES)
