@@ -13,6 +13,7 @@ import pytest
 
 from agentlane import (
     Agent,
+    AgentLaneError,
     AssistantMessage,
     DriveInterrupted,
     ModelError,
@@ -28,6 +29,7 @@ from agentlane import (
     open_session,
     tool,
 )
+from agentlane.driver.drive import Pass
 from agentlane.machine.outcomes import INTERRUPTED
 from agentlane.storage import MemoryStore
 from agentlane.testing import ManualClock, ScriptedModel, call
@@ -396,3 +398,44 @@ async def test_a_streams_clean_up_is_not_left_running_by_close() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("which", ["call_ended", "answered"])
+def test_an_interrupt_in_the_middle_of_a_report_leaves_a_session_that_can_be_closed(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may be raised between any two steps of ours: here between an effect's end and the pass that is told."""
+    real, left = getattr(Pass, which), [1]
+
+    def interrupted(self: Pass, *args: Any, **options: Any) -> None:
+        if left and left.pop():
+            raise KeyboardInterrupt
+        real(self, *args, **options)
+
+    monkeypatch.setattr(Pass, which, interrupted)
+
+    @tool(replay="safe")
+    async def work() -> str:
+        return "done"
+
+    store = MemoryStore()
+
+    async def begin() -> tuple[Any, Any]:
+        session = await open_session(store)
+        lane = await session.lane("main", Agent(model=ScriptedModel([[call("work")], "done"]), tools=[work]))
+        return session, lane
+
+    loop = asyncio.new_event_loop()
+    try:
+        session, lane = loop.run_until_complete(begin())
+        running = loop.create_task(lane.run("go", operation_id="op"))
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(running)
+        loop.run_until_complete(asyncio.wait_for(session.close(), timeout=60))
+        with pytest.raises(AgentLaneError):
+            loop.run_until_complete(running)
+        session, lane = loop.run_until_complete(begin())
+        assert loop.run_until_complete(lane.drive("op")).result.text == "done"
+        loop.run_until_complete(session.close())
+    finally:
+        loop.close()

@@ -572,3 +572,31 @@ async def test_ids_of_our_own_source_are_good_session_ids(path: Path) -> None:
     store = SqliteStore(path, durability="process", ids=Uuid7Source(ManualClock()))
     made = [await store.create() for _ in range(3)]
     assert [each.id for each in await store.list()] == [each.id for each in made]
+
+
+def test_an_interrupt_in_a_publication_leaves_nobody_waiting(path: Path) -> None:
+    def interrupted(commit: Commit) -> None:
+        raise KeyboardInterrupt
+
+    async def begin() -> tuple[SqliteStore, Any, Any, Any]:
+        store = SqliteStore(path, durability="process")
+        await store.create("s")
+        session = await store.open("s")
+        first, second = session.submit([put("k", b"1")], publish=interrupted), session.submit([put("l", b"2")])
+        return store, session, first, second
+
+    async def ends(pending: Any) -> None:
+        with pytest.raises(SessionFaulted):
+            await pending
+
+    loop = asyncio.new_event_loop()
+    try:
+        store, session, first, second = loop.run_until_complete(begin())
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(ends(first))
+        for each in (first, second):
+            loop.run_until_complete(asyncio.wait_for(ends(each), timeout=60))
+        loop.run_until_complete(session.close())
+        loop.run_until_complete(store.close())
+    finally:
+        loop.close()

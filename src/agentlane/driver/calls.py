@@ -61,6 +61,7 @@ class CallEffect:
         "_task",
         "_thread",
         "_timers",
+        "_told",
         "_tool",
         "index",
     )
@@ -90,6 +91,7 @@ class CallEffect:
         self._stopped_by: StopReason | None = None
         self._begun = False
         self._ended = False
+        self._told = False
         self._thread: asyncio.Future[tuple[Any, BaseException | None]] | None = None
         self._timers: list[asyncio.Task[Any]] = []
         self._task: asyncio.Task[Any] | None = None
@@ -114,7 +116,7 @@ class CallEffect:
 
     def drop(self) -> None:
         """The session is dead or faulted: no report will be taken."""
-        self._ended = self._mark.ended = True
+        self._ended = self._mark.ended = self._told = True
         self._stopped_by = "close"
         if self._task is not None:
             self._task.cancel()
@@ -246,6 +248,10 @@ class CallEffect:
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         """The task is over: as reported, or cancelled before its first step, which is an effect that never began."""
         if self._ended:
+            if not self._told:  # Ctrl-C came in the middle of the report: nothing is known of its end
+                if not task.cancelled():
+                    task.exception()  # it is raised by the loop
+                self._owner.call_ended(self.index, None, begun=self._begun)
             return
         if (
             not task.cancelled()
@@ -263,6 +269,7 @@ class CallEffect:
         self._ended = self._mark.ended = True
         self._cancel_timers()
         self._owner.call_ended(self.index, outcome, begun=self._begun)
+        self._told = True
 
     def _cancel_timers(self) -> None:
         current = asyncio.current_task()

@@ -75,6 +75,7 @@ class GenerationEffect:
         self._sent = False
         self._begun = False
         self._ended = False
+        self._told = False
         self._stopped_by: StopEffect | None = None
         self._task: asyncio.Task[Any] | None = None
         self._flusher: asyncio.Task[Any] | None = None
@@ -103,7 +104,7 @@ class GenerationEffect:
 
     def drop(self) -> None:
         """The session is dead or faulted: no report will be taken."""
-        self._ended = self._mark.ended = True
+        self._ended = self._mark.ended = self._told = True
         self._stopped_by = "close"
         for task in (self._task, self._flusher, self._timer):
             if task is not None:
@@ -302,6 +303,10 @@ class GenerationEffect:
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         if self._ended:
+            if not self._told:  # Ctrl-C came in the middle of the report: nothing is known of its end
+                if not task.cancelled():
+                    task.exception()  # it is raised by the loop
+                self._owner.answered(None)
             return
         if (
             not task.cancelled()
@@ -321,6 +326,7 @@ class GenerationEffect:
             if task is not None and task is not current:
                 task.cancel()
         self._owner.answered(message)
+        self._told = True
 
 
 def _copied(message: AssistantMessage) -> AssistantMessage:

@@ -227,6 +227,10 @@ class SqliteSession:
                 rows.pending.fail(self._faulted_error(error))
                 self.faulted(error)
                 return
+            except BaseException as error:  # Ctrl-C in the middle of it: nobody is left waiting
+                rows.pending.fail(self._faulted_error(error))
+                self.faulted(error)
+                raise
         if self.probe is not None:
             try:
                 self.probe.reached(f"commit.{rows.name}.after")
