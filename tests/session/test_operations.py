@@ -17,6 +17,7 @@ from agentlane import (
     RetryPolicy,
     Settled,
     ToolContext,
+    Usage,
     Waiting,
     accept,
     drive,
@@ -527,3 +528,19 @@ async def test_a_model_that_is_not_in_this_process_fails_the_run_and_not_the_ses
 
     assert done is not None and (done.status, done.code) == ("failed", "model_unavailable")
     assert done.error is not None and "scripted:second" in done.error.message
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_the_usage_of_a_result_is_that_of_its_requests_whoever_drives(place: Place, reopened: bool) -> None:
+    """Adjustments are in the ledger and in the session's totals, not in the record of the operation that they name."""
+    session = await place.open()
+    lane = await session.lane("main", agent_of("done"))
+    await lane.accept(Prompt("hi"), operation_id="op")
+    await session.record_usage(Usage(cost_nanos=5), operation_id="op")
+    if reopened:
+        await session.close()
+        session = await place.open()
+        lane = await session.lane("main", agent_of("done"))
+
+    assert (await lane.drive("op")).result.usage.rows == 1
+    assert session.stats().usage.rows == 2

@@ -59,7 +59,7 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
 async def _usage(storage: SessionStorage, operation_id: str, since: int) -> UsageTotals:
     totals = UsageTotals()
     for ledger in await storage.usage(after_seq=since):
-        if ledger.row.operation_id == operation_id:
+        if ledger.row.operation_id == operation_id and ledger.row.kind == "attempt":
             totals = totals.plus(ledger.row)
     return totals
 
