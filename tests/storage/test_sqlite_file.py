@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -293,6 +294,37 @@ async def test_stores_on_one_file_share_it_by_whatever_name(path: Path) -> None:
     await one.close()
     await two.close()
     assert not path.with_name("x.db-wal").exists()
+
+
+@pytest.mark.parametrize("opener", [False, True], ids=["alone", "beside an opener"])
+@pytest.mark.parametrize("owner_first", [True, False], ids=["owner first", "reader first"])
+async def test_owner_and_reader_that_close_at_once_are_both_told(path: Path, owner_first: bool, opener: bool) -> None:
+    """The one's connection is on its way to its end when the other, the last user of the file, goes."""
+    store = SqliteStore(path, durability="process")
+    await store.create("one")
+    owner, reader = await store.open("one"), await store.open("one", read_only=True)
+    await owner.submit([entry("a")])
+    assert await reader.scan() == []
+    held = threading.Event()
+    writer_of(path).thread.post(lambda: held.wait(SECONDS_MAX) and None)
+
+    # What ``close`` waits for, without tasks that could not be ended if nobody told them.
+    first, second = (owner, reader) if owner_first else (reader, owner)
+    told = [first._use.let_go()]
+    opening = asyncio.ensure_future(store.open("one")) if opener and owner_first else None
+    await asyncio.sleep(0)
+    told.append(second._use.let_go())
+    opening = asyncio.ensure_future(store.open("one")) if opener and opening is None else opening
+    await asyncio.sleep(0)
+    held.set()
+
+    waited = [*filter(None, told), *filter(None, [opening])]
+    _, pending = await asyncio.wait(waited, timeout=SECONDS_MAX)
+    assert pending == set() and len(waited) == 2 + opener
+    again = await store.open("one") if opening is None else opening.result()
+    await again.submit([entry("b", "a")])
+    await store.close()
+    assert sorted(each.name for each in path.parent.iterdir()) == ["x.db", "x.db.lock"]
 
 
 async def test_opening_waits_for_a_close_that_is_under_way(path: Path) -> None:

@@ -63,6 +63,8 @@ class SqliteFile:
         self._options = options
         self._reader: DatabaseThread | None = None
         self._ending: list[DatabaseThread] = []
+        self._ends = 0
+        """How many releases are closing connections."""
 
     def own(self, options: Options) -> None:
         """Have a writer; the first call takes the lock and connects. ``StoreOwned``, ``PermissionError``."""
@@ -146,8 +148,11 @@ class SqliteFile:
             stays = self.killed or (not last and (writer is None or self.writers > 0 or not write))
             reader = self._reader if last else None
             if not stays:
-                self.closing = [] if done is None else [done]
-                self._ending = [*([writer.thread] if writer else []), *([reader] if reader else [])]
+                # The writer may be on its way to its end still when the last reader goes: both are told when both are.
+                self.closing = [*(self.closing or []), *([] if done is None else [done])]
+                self._ending = self._ending if self._ends else []
+                self._ending += [*([writer.thread] if writer else []), *([reader] if reader else [])]
+                self._ends += 1
                 self.writer = None
                 if last:
                     self._reader = None
@@ -159,9 +164,9 @@ class SqliteFile:
 
         def close_writer() -> None:
             if writer is None:
-                self._ended(session_id, last)
+                self._ended(session_id)
             else:
-                writer.finish(lambda: self._ended(session_id, last))
+                writer.finish(lambda: self._ended(session_id))
 
         # The reader goes first, so that the writer is the one that leaves no log behind.
         if reader is None:
@@ -182,13 +187,16 @@ class SqliteFile:
         if done is not None:
             done.succeed(None)
 
-    def _ended(self, session_id: str | None, last: bool) -> None:
+    def _ended(self, session_id: str | None) -> None:
+        waiting: list[Result[None]] = []
         with _guard:
             self.sources.pop(session_id or "", None)
-            waiting, self.closing = self.closing or [], None
-            if last:
-                _detach(self)
-                _open.discard(self)
+            self._ends -= 1
+            if not self._ends:
+                waiting, self.closing = self.closing or [], None
+                if not self.users:
+                    _detach(self)
+                    _open.discard(self)
         for each in waiting:
             each.succeed(None)
 
