@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from agentlane import (
     AgentLane,
-    CorruptSession,
     LaneBusy,
     ListAddress,
     NoActiveOperation,
@@ -38,8 +37,8 @@ End: TypeAlias = Literal["calm", "close", "fault"]
 LOG = ListAddress("app.storm", "log", str)
 OPEN_BESIDE_A_WRITER_IS_TORN = True
 """A reader that opens a SQLite session in the middle of its writes may see half an operation; remove this when not."""
-READERS_STATS_ARE_OLD = True
-"""The stats of a SQLite reader are those of its open, everything else it reads is newer; remove this when not."""
+CLOSE_BESIDE_A_READER_HANGS = True
+"""See ``test_close.py``; readers are closed when the owner is not being closed. Remove this when it is mended."""
 
 TRIES_MAX = 4
 DRIVES_MAX = 50
@@ -49,7 +48,8 @@ READS_MAX = 6
 class Storm:
     """One session in a storm, and what its callers were told."""
 
-    def __init__(self, seed: int, session_id: str, store: Store, clock: ManualClock) -> None:
+    def __init__(self, seed: int, session_id: str, store: Store, clock: ManualClock, *, shares: bool) -> None:
+        self.shares = shares
         self.dice = random.Random(f"{seed}/{session_id}")
         self.session_id = session_id
         self.clock = clock
@@ -58,10 +58,11 @@ class Storm:
         self.effects = Effects()
         self.claims = Claims()
         self.models: list[StormModel] = []
-        self.lanes = [f"lane-{number}" for number in range(self.dice.randint(1, 4))]
+        self.lanes = [f"lane-{number}" for number in range(self.dice.randint(1, 3))]
         self.ends: list[End] = [*self.dice.choices(("close", "fault", "calm"), k=self.dice.randrange(3)), "calm"]
         self.readings: list[str] = []
         self._lives = 0
+        self._witnesses: list[Session] = []
         self._meant: tuple[type[BaseException], ...] = ()
 
     @property
@@ -90,6 +91,8 @@ class Storm:
                 session = await self.open()
             elif end == "fault":
                 await session.reopen()
+            for witness in self._witnesses:
+                await witness.close()
         agent, models = storm_agent(self.effects, random.Random(self.dice.random()))
         self.models += models
         traced = self.trace.agent(agent)
@@ -109,15 +112,16 @@ class Storm:
             actors += [self._prompter(f"{life}-{lane.name}-{n}", lane, self._die()) for n in range(2)]
             actors.append(self._aborter(lane, self._die()))
             actors.append(self._appender(f"{life}-{lane.name}", lane, self._die()))
-        actors += [self._scribe(f"{life}-{number}", session, self._die()) for number in range(3)]
+        actors += [self._scribe(f"{life}-{number}", session, self._die()) for number in range(2)]
         actors.append(self._reader(session, lanes, self._die()))
-        if self.dice.random() < 0.3:
+        if self.dice.random() < 0.3 and not (CLOSE_BESIDE_A_READER_HANGS and self.shares):
             actors.append(self._witness(self._die()))
         if end == "close":
             actors.append(self._closer(session, self._die()))
         if end == "fault":
             self.failing.fail_next(self.dice.randint(1, 30))
-            self.failing.where = self.dice.choice(("before", "half", "after"))
+            # Half a commit is left by a death, which takes along whoever shares the file.
+            self.failing.where = self.dice.choice(("before", "after") if self.shares else ("before", "half", "after"))
         self.dice.shuffle(actors)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._until_its_end(actor)) for actor in actors]
@@ -272,19 +276,16 @@ class Storm:
     async def _witness(self, dice: random.Random) -> None:
         """A reader of its own on the same store, while all is written."""
         await drift(dice, 20)
+        session = await self.open(read_only=True)
         try:
-            session = await self.open(read_only=True)
-        except CorruptSession:
-            if OPEN_BESIDE_A_WRITER_IS_TORN:
-                return
-            raise
-        try:
-            found = await check_invariants(session)
-            self.readings += [each for each in found if not (READERS_STATS_ARE_OLD and each.startswith("I9:"))]
+            self.readings += await check_invariants(session)
         except LaneBusy:  # written at each look at it
             pass
         finally:
-            await session.close()
+            if CLOSE_BESIDE_A_READER_HANGS:
+                self._witnesses.append(session)
+            else:
+                await session.close()
 
     async def _closer(self, session: Session, dice: random.Random) -> None:
         await drift(dice, 150)
@@ -300,15 +301,18 @@ async def play(
     """A round: one or two sessions of one store in a storm at once, each then looked at by ``check`` and closed."""
     clock = ManualClock()
     store = make(folder, clock)
-    storms = [Storm(seed, id, store, clock) for id in ("s", "t")[: 1 + (seed % 3 == 0)]]
+    ids = ("s", "t") if seed % 3 == 0 else ("s",)
+    storms = [Storm(seed, id, store, clock, shares=len(ids) > 1) for id in ids]
     try:
-        sessions = await asyncio.gather(*(storm.play() for storm in storms))
+        sessions = await asyncio.gather(*(storm.play() for storm in storms), return_exceptions=True)
         for storm, session in zip(storms, sessions, strict=True):
+            if isinstance(session, BaseException):
+                raise session
             await check(storm, session)
             await session.close()
         await store.close()
     except BaseException as error:
         error.add_note(f"seed {seed}")
         for storm in storms:
-            error.add_note(storm.trace.history(last=4_000))
+            error.add_note(storm.trace.history(last=200))
         raise

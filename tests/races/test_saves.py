@@ -131,8 +131,6 @@ ENDS: dict[str, tuple[Answer, str]] = {
 @pytest.mark.parametrize("end", ENDS)
 async def test_the_settlement_then_frames(staged: Staged, where: Hold, end: str) -> None:
     """Frames whose save is decided behind the settlement are not written, however the answer ended: it has them."""
-    if FRAMES_OUTLIVE_A_FAILURE and end == "fails":
-        pytest.xfail("a known defect")
     script, line = ENDS[end]
     async with staged([script, "done"], "t", hold=where) as at:
         driving = asyncio.ensure_future(at.lane.drive(wait_for_retry=False))

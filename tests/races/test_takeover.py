@@ -62,8 +62,6 @@ def other_process() -> Iterator[subprocess.Popen[str]]:
 @plays("takeover/commit", first="commit")
 async def test_commit_then_takeover(staged: Staged, other_process: subprocess.Popen[str]) -> None:
     """The new owner starts behind a commit of which the old one has no report yet: it is there, and told as made."""
-    if SQLITE_HIDES_LOST_OWNERSHIP and staged.backend == "sqlite":
-        pytest.xfail("a known defect of the store")
     async with staged([], hold="before_report") as at:
         at.gate.shut()
         appending = asyncio.ensure_future(at.session.append(LOG, "old"))
@@ -84,8 +82,6 @@ async def test_commit_then_takeover(staged: Staged, other_process: subprocess.Po
 @pytest.mark.parametrize("what", ["list", "intent"])
 async def test_takeover_then_commit(staged: Staged, other_process: subprocess.Popen[str], what: str) -> None:
     """The old owner's commit comes behind the new owner's first: it is refused whole, and no effect starts of it."""
-    if SQLITE_HIDES_LOST_OWNERSHIP and staged.backend == "sqlite" and what == "list":
-        pytest.xfail("a known defect of the store")
     async with staged(["not asked"], hold="before_write") as at:
         at.gate.shut()
         acting: asyncio.Future[Any] = asyncio.ensure_future(
