@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from agentlane import SessionFaulted, Usage, open_session
+from agentlane import Usage, open_session
 from agentlane.testing import FailingStore
 from tests.cancellation.recipes import Call, recipe
 from tests.cancellation.world import LIST, VALUE, World
@@ -117,14 +115,12 @@ async def record_usage(world: World) -> Call:
 @recipe("Session.reopen")
 async def reopen(world: World) -> Call:
     await world.session.close()
-    store = world.store = FailingStore(world.store, nth=None)
-    session = world.handle = await world.open()
+    world.store = FailingStore(world.store, nth=None)
+    world.handle = await world.open()
     lane = await world.lane()
     await lane.messages()
-    store.fail_next()
-    with pytest.raises(SessionFaulted):
-        await session.set_value(VALUE, 2)
-    return session.reopen
+    await world.fail()
+    return world.session.reopen
 
 
 # The ends of a session.

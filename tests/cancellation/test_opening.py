@@ -17,7 +17,8 @@ from tests.cancellation.watched import Watched
 
 SUSPENSIONS_MAX = 100
 PLACES = ["work.jsonl", "work", "work.db"]
-ANEW = [kind for kind in KINDS if kind.name != "thrown away"]
+WAITED_FOR = [kind for kind in KINDS if kind.name != "thrown away"]
+"""Thrown away, a generator is closed no sooner than the session that it lent, of which nobody is told."""
 
 
 def at_each(
@@ -45,7 +46,7 @@ def test_a_cancelled_opening_lets_the_next_one_in(name: str, tmp_path: Path, who
             assert (again.id, again.name) == (session.id, "open")
         return watched.struck
 
-    for kind, folder in trials(ANEW, tmp_path, part=PLACES.index(name), of=len(PLACES), whole=whole):
+    for kind, folder in trials(KINDS, tmp_path, part=PLACES.index(name), of=len(PLACES), whole=whole):
         at_each(main, kind, folder, name, step=1 if whole else 2)
 
 
@@ -121,7 +122,7 @@ def test_a_generator_around_a_session(name: str, tmp_path: Path, whole: bool) ->
             assert again.name == "lent"
         return watched.struck
 
-    for kind, folder in trials(ANEW, tmp_path, part=PLACES.index(name), of=len(PLACES), whole=whole):
+    for kind, folder in trials(WAITED_FOR, tmp_path, part=PLACES.index(name), of=len(PLACES), whole=whole):
         at_each(main, kind, folder, name, step=1 if whole else 2)
 
 

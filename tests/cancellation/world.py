@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import pytest
 from msgspec.structs import replace
 
 from agentlane import (
@@ -17,6 +18,7 @@ from agentlane import (
     ListAddress,
     Prompt,
     Session,
+    SessionFaulted,
     SessionOpener,
     Tool,
     ToolContext,
@@ -26,7 +28,7 @@ from agentlane import (
     open_session,
 )
 from agentlane.storage import Address, JsonlStore, MemoryStore, Probe, SessionStorage, SqliteStore, Store
-from agentlane.testing import CountingIds, GatedStore, ManualClock
+from agentlane.testing import CountingIds, FailingStore, GatedStore, ManualClock
 from agentlane.testing.invariants import KEPT_VALUES, OPERATION_VALUES, PENDING_VALUES
 from tests.cancellation.talker import Talker
 from tests.cancellation.watched import Watched
@@ -257,6 +259,17 @@ class World:
         result = await lane.run("next", operation_id="op-next")
         assert (result.status, result.text) == ("completed", "said next")
         await self.session.append(LIST, 99)
+        if isinstance(self.store, FailingStore):
+            await self.fail()
+            await self.session.reopen()
+            await self.session.append(LIST, 100)
+
+    async def fail(self) -> None:
+        """Have a commit fail, on a store that does so when asked: the session is faulted."""
+        assert isinstance(self.store, FailingStore)
+        self.store.fail_next()
+        with pytest.raises(SessionFaulted):
+            await self.session.set_value(VALUE, 2)
 
     async def agree(self) -> str:
         """Memory and store say the same: the session, and one that reads the store anew beside it."""
