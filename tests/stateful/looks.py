@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from agentlane import AgentLane, ListAddress, OperationResult, Session, UnknownOperation
+from agentlane import (
+    AgentLane,
+    Custom,
+    Entry,
+    ListAddress,
+    OperationMismatch,
+    OperationResult,
+    Session,
+    ToolResultMessage,
+    UnknownOperation,
+)
 from tests.stateful.effects import Effects
 from tests.stateful.shapes import Names, model_number, tokens
 
@@ -28,6 +38,24 @@ class Looker:
                 self.names.take_operation(last, seen.last_operation_id)
                 self.names.take_operation(current, None if seen.operation is None else seen.operation.operation_id)
 
+    async def _page(self, session: Session) -> None:
+        """Pages of a read are the whole of it, in either direction and by kind."""
+        for name in session.branches():
+            branch = session.branch(name)
+            whole = await branch.entries(newest_first=False)
+            paged: list[Entry] = []
+            while page := await branch.entries(newest_first=False, limit=3, after=paged[-1].id if paged else None):
+                paged += page
+            assert paged == whole, f"pages of {name}"
+            results = await branch.entries(types=["tool_result"])
+            assert results == [each for each in reversed(whole) if isinstance(each.body, ToolResultMessage)], name
+            assert await branch.messages() == [each.body for each in whole if not isinstance(each.body, Custom)], name
+        for key in range(2):
+            place = ListAddress("app.lists", f"l{key}", int)
+            elements = await session.elements(place)
+            assert await session.elements(place, reverse=True) == elements[::-1], place.address
+            assert await session.elements(place, after=elements[0][0] if elements else 0) == elements[1:], place.address
+
     def told(self, outcome: Any) -> Any:
         """An outcome in the plain model's words, once names are learnt."""
         if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[1], OperationResult):
@@ -46,6 +74,8 @@ class Looker:
         entries = await session.entries()
         names.take_entries([entry.id for entry in entries])
         self.bodies = {entry.id: names.body(entry.body) for entry in entries}
+        if labels is None:
+            await self._page(session)
         branches = session.branches()
         paths = {name: await session.branch(name).entries() for name in branches}
         lanes, records = {}, {}
@@ -100,5 +130,5 @@ class Looker:
 async def _result(lane: AgentLane[Any, Any], id: str) -> OperationResult | None:
     try:
         return await lane.result(id)
-    except UnknownOperation:
+    except (OperationMismatch, UnknownOperation):
         return None

@@ -84,9 +84,6 @@ class PlainHost(PlainRuns):
         match step:
             case SetLabel():
                 return replace(step, entry=step.entry % count)
-            case Adjust(_, op, entry) if op is not None and f"op-{op}" in self.disk.ops:
-                # To be dropped with the xfail in test_known.py: a restart changes the usage of a result.
-                return replace(step, op=None, entry=None if entry is None else entry % count)
             case Adjust(entry=int(entry)):
                 return replace(step, entry=entry % count)
             case CreateBranch(at=int(at)) | MakeLane(at=int(at)):
@@ -116,8 +113,7 @@ class PlainHost(PlainRuns):
         except Refused as refused:
             outcome: Any = ("refused", str(refused))
         except Faulted:
-            self.phase = "faulted"
-            self.stop_all("SessionFaulted", flush=False)
+            self.fault()
             outcome = ("refused", "SessionFaulted")
         if label is None:
             return outcome

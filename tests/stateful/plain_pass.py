@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.stateful.plain import Op, Plain, Refused
+from tests.stateful.plain import Faulted, Op, Plain, Refused
 from tests.stateful.plain_decision import Decision, alone_in_group, result_of, waits_for
 from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
 
@@ -136,11 +136,11 @@ class PlainRuns(Plain):
         return ("abort", True, "cancel_requested")
 
     def result(self, lane: str, op: str) -> Any:
-        """The record is the session's: any lane tells it."""
+        """A settled record is the session's: any lane tells it. What is open is its lane's."""
         if op == self.disk.lanes[lane].current:
             return None
         if op not in self.disk.results:
-            raise Refused("UnknownOperation")
+            raise Refused("OperationMismatch" if op in self.disk.ops else "UnknownOperation")
         return self.disk.results[op]
 
     def configure(
@@ -195,7 +195,10 @@ class PlainRuns(Plain):
         if running.sleeping:
             self.advance(running)
         else:
-            self.save_frames(running)
+            try:
+                self.save_frames(running)
+            except Faulted:
+                self.fault()
         return moved
 
     def save_frames(self, running: Pass) -> None:
@@ -220,8 +223,19 @@ class PlainRuns(Plain):
 
     # The pass.
 
+    def fault(self) -> None:
+        """A write has failed: every pass ends, and whoever watches is told."""
+        self.phase = "faulted"
+        self.stop_all("SessionFaulted", flush=False)
+
     def advance(self, running: Pass, answered: Any = None, outcomes: list[Any] | None = None) -> None:
-        """Go on until the operation has settled, sleeps, or waits for what hangs."""
+        """Go on until the operation has settled, sleeps, waits for what hangs, or a write fails."""
+        try:
+            self._advance(running, answered, outcomes)
+        except Faulted:
+            self.fault()
+
+    def _advance(self, running: Pass, answered: Any, outcomes: list[Any] | None) -> None:
         outcomes = list(outcomes or ())
         while True:
             draft = self.disk.copy()

@@ -65,7 +65,16 @@ class _Played:
         return self.plain
 
     async def act(self, action: Action, label: str) -> None:
-        """Play one action on all, and compare all."""
+        """Play one action on all, and compare all; what is raised on the way is a difference, too."""
+        try:
+            await self._act(action, label)
+        except Differs:
+            raise
+        except Exception as error:
+            steps = "\n".join(f"  {line}" for line in self.done)
+            raise Differs(f"\n{error!r}\nafter\n{steps}\nof\n{self.program!r}") from error
+
+    async def _act(self, action: Action, label: str) -> None:
         several = len(self.plain.passes) > 1
         want = self.plain.play(action, label)
         ends = dict(self.plain.finished)
@@ -74,10 +83,7 @@ class _Played:
         look = self.what_to_look_at(action)
         views = None if look is None else self.plain.view(results=look["results"])
         for world in self.worlds:
-            try:
-                got = await world.play(action, label, several=several)
-            except Exception as error:
-                raise self.failure(world, repr(error)) from error
+            got = await world.play(action, label, several=several)
             self.same(world, "whether a process lives", world.session is not None, self.plain.phase != "down")
             self.same(world, "the boundaries", _boundaries(world), self.plain.trace if world.session else [])
             ended = dict(world.finished)

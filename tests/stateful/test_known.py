@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.stateful.plain_host import PlainHost
 from tests.stateful.play import run
 from tests.stateful.programs import (
     Abort,
@@ -71,6 +70,11 @@ KNOWN = {
     "commits held back, one of which fails": Program(
         (FailWrite(2), Held((SetName("a"), SetName("b"), Append())), Held((Append(), Append(0, 2)), "before_report"))
     ),
+    "a write that fails when nobody calls": Program((Run(), FailWrite(), Advance(), Resume()), ((HANG,),)),
+    "an abort that is committed before a write fails": Program((Run(), FailWrite(2), Abort(), Resume()), ((HANG,),)),
+    "an adjustment of an operation that another process goes on with": Program(
+        (Accept(op=0), Adjust(5, 0), Kill(), Drive())
+    ),
     "two lanes that hang, closed together": Program(
         (Run(), Run(1, 1), Advance(), Close(), Resume(), Resume(1), Abort(1)), ((HANG, BATCH), (HANG, HANG, LATER))
     ),
@@ -80,11 +84,3 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_programs_are_played_right(name: str, tmp_path: Path) -> None:
     run(KNOWN[name], tmp_path)
-
-
-@pytest.mark.xfail(reason="the usage of a result depends on whether the process died before it", strict=True)
-def test_a_restart_changes_nothing_of_what_an_operation_is_said_to_have_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PlainHost, "concrete", lambda self, step: step)
-    run(Program((Accept(op=0), Adjust(5, 0), Kill(), Drive())), tmp_path)

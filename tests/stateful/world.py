@@ -54,7 +54,8 @@ class World:
         self._memory: MemoryStore | None = None
         self._drives: list[tuple[str, int, asyncio.Task[Any]]] = []
         self._handles: dict[tuple[str, int], AgentLane[Any, Any]] = {}
-        self._dead: list[Session] = []
+        self._former: list[tuple[Session, AgentLane[Any, Any] | None]] = []
+        """Sessions of lives before, each with a lane of it."""
 
     # A life.
 
@@ -90,18 +91,24 @@ class World:
         self._death = asyncio.ensure_future(self.plan.died())
         self._death.add_done_callback(lambda _: self.stir.happened())
         self._handles.clear()
-        await self._look_at_the_dead()
+        await self._look_at_former()
         return "opened"
 
-    async def _look_at_the_dead(self) -> None:
-        """What is left of processes that died writes nothing any more."""
-        for session in self._dead:
-            told = await self._answer(session.set_name("from the dead"))
-            assert told in (("refused", "SessionFaulted"), ("refused", "SessionClosed")), f"a dead session: {told}"
-        self._dead.clear()
+    async def _look_at_former(self) -> None:
+        """What is left of lives before, closed or dead, takes no call any more."""
+        for session, lane in self._former:
+            calls: list[Awaitable[Any]] = [session.set_name("from a life before"), session.entries()]
+            if lane is not None:
+                calls += [lane.accept(Prompt("from a life before")), lane.drive(), lane.result("op-0")]
+            for told in [await self._answer(call) for call in calls]:
+                assert told in (("refused", "SessionFaulted"), ("refused", "SessionClosed")), (
+                    f"a former session: {told}"
+                )
+        self._former.clear()
 
     async def _let_go(self) -> None:
         """The session is closed: so is its store, unless it is the place."""
+        self._former.append((self._here(), next(iter(self._handles.values()), None)))
         self.session = None
         self._death.cancel()
         if self.backend != "memory":
@@ -126,7 +133,7 @@ class World:
         self._drives.clear()
         self.finished.clear()
         self._death.cancel()
-        self._dead.append(session)
+        self._former.append((session, next(iter(self._handles.values()), None)))
         self.stir.busy = 0
 
     async def end(self) -> None:
