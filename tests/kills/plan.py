@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec.structs import replace
 
-from tests.kills.history import AFTER_SIGNAL, AGAIN, WALL, History, Life, Place, Wall
+from tests.kills.history import AFTER_SIGNAL, AGAIN, FIRST, WALL, History, Life, Place, Wall
 from tests.kills.reports import CLOSING, HOWS, How, Stop
 
 SPINS_MAX = 20_000
@@ -16,6 +16,7 @@ SPINS_MAX = 20_000
 
 WALL_HOWS: tuple[How, ...] = ("kill", "kill", "term", "term host", "int")
 WALL_SHARE = 0.4
+RANDOM_LEAD_SHARE = 0.2
 CLOSE_SHARE = 0.7
 INTENTS = "commit.tool_intents.inside"
 DEADLY: tuple[How, ...] = ("kill", "held", "exit")
@@ -84,6 +85,16 @@ class Plan:
         else:
             stops = [Stop(self.chance.choice(DEADLY), row, self.chance.randint(1, self.reached[place]))]
         return place.part.endswith(AGAIN), stops
+
+    def lead(self, history: History) -> Life:
+        """Let a process of ``history`` die before a recovery that is hunted in: mostly while effects are under way."""
+        effects = [place for place in self._places(FIRST) if place.row.startswith("effect.")]
+        if self.chance.random() < RANDOM_LEAD_SHARE:
+            return self.end_one(history)
+        place = self.chance.choice(effects)
+        life = history.run(Stop(self.chance.choice(DEADLY), place.row, self.chance.randint(1, self.reached[place])))
+        self.count(life)
+        return life
 
     def table(self) -> str:
         """What was killed, for people."""

@@ -76,7 +76,7 @@ async def test_ended_anyhow_anywhere_it_goes_on(
         in_recovery, stops = plan.hunt()
         made = history()
         if in_recovery:
-            plan.end_one(made)
+            plan.lead(made)
         plan.count(made.run(*stops))
         await finish(made, plan)
 
