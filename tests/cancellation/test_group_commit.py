@@ -14,7 +14,7 @@ from tests.cancellation.kinds import KINDS, UNCANCELLED, Kind, cancelled, trials
 from tests.cancellation.leaks import run_clean
 from tests.cancellation.world import BACKENDS, Backend, World
 
-COMMITTERS = 4
+COMMITTERS = 3
 SHARING: list[Backend] = [each for each in BACKENDS if each != "memory"]
 LEAVE_TURNS = 10
 """In how many turns of the loop those have left that are cancelled while their commit is held."""
@@ -24,7 +24,7 @@ LEAVE_TURNS = 10
 def test_any_of_them_may_be_cancelled(backend: Backend, tmp_path: Path, whole: bool) -> None:
     choices = list(product([False, True], repeat=COMMITTERS))
     for kind, folder in trials(KINDS, tmp_path, part=SHARING.index(backend), of=len(SHARING), whole=whole):
-        for number, leaving in enumerate(choices if whole else [(False, True, True, False)]):
+        for number, leaving in enumerate(choices if whole else [(False, True, True)]):
             place = folder / str(number)
             place.mkdir()
             run_clean(partial(_together, backend, kind, leaving, place), place)
@@ -50,6 +50,7 @@ async def _together(backend: Backend, kind: Kind, leaving: tuple[bool, ...], fol
     assert [gone for gone, leaves in zip(left, leaving, strict=True) if not leaves] == [False] * leaving.count(False)
     assert all(gone or not kind.at_once for gone, leaves in zip(left, leaving, strict=True) if leaves)
     await session.append(numbers, COMMITTERS)  # committed behind the others, so they are by now
-    assert [each for _, each in await session.elements(numbers)] == [*range(COMMITTERS + 1)]
+    kept = [each for _, each in await session.elements(numbers)]
+    assert sorted(kept) == [*range(COMMITTERS + 1)] and kept[-1] == COMMITTERS
     await world.agree()
     await world.end()
