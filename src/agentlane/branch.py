@@ -21,7 +21,10 @@ EntryKind: TypeAlias = Literal["user", "assistant", "tool_result", "custom"]
 
 
 class Branch:
-    """A named path; its tip is the entry at its end. The handle of a lane's branch writes through the lane."""
+    """A named path; its tip is the entry at its end. The handle of a lane's branch writes through the lane.
+
+    A call that writes and is cancelled is made whole or not at all, as with ``Session``.
+    """
 
     def __init__(self, core: LaneCore) -> None:
         self._core = core

@@ -25,7 +25,11 @@ Output = TypeVar("Output", default=str)
 
 
 class AgentLane(Branch, Generic[Deps, Output]):
-    """A lane: accept work on it, drive it, abort it. Made by ``session.lane(name, agent)``."""
+    """A lane: accept work on it, drive it, abort it. Made by ``session.lane(name, agent)``.
+
+    A call that writes and is cancelled is made whole or not at all, as with ``Session``. Of ``run`` and ``abort`` that
+    holds for each of their steps: what is accepted, or to be aborted, then goes on with ``drive``.
+    """
 
     def __init__(self, core: LaneCore, agent: Agent[Deps, Output]) -> None:
         super().__init__(core)

@@ -66,7 +66,7 @@ def open_session(
     JSONL sessions; the case of a suffix does not count), ``":memory:"``, or a store. Without ``session_id``: the
     store's only session, made if there is none and ``create`` is true; a ``session_id`` is only looked for: ``await
     store.create(session_id)`` makes one. Opening an existing session writes nothing and starts nothing. Of two that
-    open a new place at once, one makes its session.
+    open a new place at once, one makes its session. Cancelled, it leaves no owner; the session may have been made.
 
     ``durability``: ``disk`` (a commit survives power loss) or ``process`` (it survives ``kill -9``); of a store that is
     handed in, the store's own counts.

@@ -42,7 +42,11 @@ Output = TypeVar("Output")
 
 
 class Session(SessionData):
-    """One open session. Made by ``open_session``; belongs to the event loop and the process that opened it."""
+    """One open session. Made by ``open_session``; belongs to the event loop and the process that opened it.
+
+    A call that writes and is cancelled is made whole or not at all: once it waits, its commit is on its way and stands.
+    What became of it shows in the next read.
+    """
 
     def __init__(self, runtime: Runtime, store: Store, *, owns_store: bool) -> None:
         super().__init__(runtime)

@@ -118,3 +118,45 @@ async def test_a_fault_while_saving_is_told_to_whoever_drives_and_to_nobody_else
     assert store.failed
     gc.collect()
     assert failures == []
+
+
+async def test_progress_is_saved_though_the_clock_is_set_back() -> None:
+    class Clock(ManualClock):
+        back_ms = 0
+
+        def now_ms(self) -> int:
+            return super().now_ms() - self.back_ms
+
+        async def sleep_until(self, at: int) -> None:
+            await super().sleep_until(at + self.back_ms)
+
+    clock = Clock()
+    saved: list[str] = []
+
+    @tool(replay="safe")
+    async def slow(ctx: ToolContext[Any]) -> str:
+        await ctx.progress("one")
+        clock.back_ms = 600_000
+        await ctx.progress("two")
+        await settle()
+        clock.advance(100)
+        await settle()
+        return "done"
+
+    class Told(WrappedStore):
+        def wrap(self, storage: SessionStorage) -> SessionStorage:
+            return _Told(storage)
+
+    class _Told(WrappedStorage):
+        def submit(
+            self, writes: Sequence[Write], *, publish: Callable[[Commit], None] | None = None, name: str = "commit"
+        ) -> Pending:
+            if name == "progress":
+                saved.append(name)
+            return self.inner.submit(writes, publish=publish, name=name)
+
+    async with open_session(Told(MemoryStore(clock=clock)), clock=clock) as session:
+        lane = await session.lane("main", Agent(model=ScriptedModel([[call("slow")], "done"]), tools=[slow]))
+        await lane.run("go")
+
+    assert saved == ["progress", "progress"]

@@ -373,3 +373,16 @@ async def _tell(told: list[str], name: str, pending: Pending) -> None:
 
 async def _same(storage: SessionStorage) -> SessionStorage:
     return storage
+
+
+@pytest.mark.parametrize("hold", ["before_write", "before_report"])
+async def test_a_gated_storage_can_be_closed_after_a_kill_in_its_submit(hold: Hold) -> None:
+    store = GatedStore(MemoryStore(), hold=hold)
+    store.gate.open()
+    await store.create("s")
+    storage = await store.open("s", probe=FaultPlan().kill_at("commit.x.before"))
+
+    with pytest.raises(Killed):
+        storage.submit([number(1)], name="x")
+
+    await asyncio.wait_for(storage.close(), timeout=60)

@@ -46,7 +46,7 @@ class CallNotes:
             return
         self._latest[index] = parts
         now = self._runtime.clock.now_ms()
-        due = self._due.get(index, now)
+        due = min(self._due.get(index, now), now + SAVE_EVERY_MS)  # the clock may have been set back
         if now >= due:
             self._due[index] = now + SAVE_EVERY_MS
             await self._commit(index)

@@ -147,7 +147,7 @@ class _GatedStorage(WrappedStorage):
         self._commits = [each for each in self._commits if not each.pending.done()]
         if self._hold == "before_write":
             self._commits.append(held)
-            held.go_on = lambda: self._hand_on(held, held.report)
+            held.go_on = lambda: self._hand_on_or_drop(held)
             self._gate.arrive(name, held.go_on)
         else:
             self._commits.append(held)
@@ -195,6 +195,13 @@ class _GatedStorage(WrappedStorage):
             held.pending.fail(error)
         else:
             inner.on_failure(lambda error: self._failed(held, error))
+
+    def _hand_on_or_drop(self, held: _Held) -> None:
+        try:
+            self._hand_on(held, held.report)
+        except BaseException:  # the end of it all: nobody will end its pending
+            self._commits.remove(held)
+            raise
 
     def _await_report(self, held: _Held, commit: Commit) -> None:
         held.go_on = lambda: held.report(commit)
