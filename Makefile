@@ -7,10 +7,13 @@ VENV ?= .venv
 ARGS ?=
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo proof test lint types bench clean
 
 demo: $(READY)
 	$(VENV)/bin/python examples/crash_and_resume.py $(ARGS)
+
+proof: $(READY)
+	$(VENV)/bin/python -m agentlane.testing.matrix $(ARGS)
 
 test: $(READY)
 	$(VENV)/bin/python -m pytest $(ARGS)

@@ -1,176 +1,175 @@
-"""Claim: wherever a process dies, the next one goes on to a conversation that an uninterrupted run could have made.
+"""Claim: wherever a process is killed, closed or aborted, the next one goes on to a conversation that an uninterrupted
+run could have made, with as many effects as the policies allow.
 
-Each scenario is run once to learn every boundary that it reaches; then, for each of them, a process is killed there,
-the session is opened again and driven to its end. The whole form does so on every backend, and kills again inside
-each recovery: at every boundary of it in memory, where the steps are the same and a history costs least, and along
-diagonals on disk. The reduced form is a sample of that which leaves no boundary out.
+The whole form stops each of the library's scenarios at every boundary, in every way, on every store, and kills again
+inside each recovery: at every boundary of it in memory, along diagonals on disk. The reduced form is a sample of that,
+beside which `test_everything_is_reached` leaves no boundary, no state and no pair of policies out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
-from agentlane.data.messages import AssistantMessage, ToolResultMessage
-from agentlane.machine.outcomes import INTERRUPTED
-from agentlane.testing.faults import FaultPlan, Point
-from agentlane.testing.invariants import check_invariants, check_nothing_written, check_trace, check_trace_against
-from tests.crash.scenarios import ABORTS, PARALLEL, PLAIN, Scenario
-from tests.crash.world import BACKENDS, Backend, World, kept, live, shape
+from agentlane.testing import CrashReport, Depth, Scenario, crash_matrix, library_boundaries
+from agentlane.testing.faults import Point
+from agentlane.testing.matrix.builtin import SCENARIOS
+from agentlane.testing.matrix.builtin.aborts import ABORT_LEFT, ABORT_TOOLS
+from agentlane.testing.matrix.builtin.bounds import REPLAYS
+from agentlane.testing.matrix.builtin.changed import CHANGED, CURRENT, STORED
+from agentlane.testing.matrix.builtin.plain import BARRIER, MEMO, PARALLEL, RETRY, SLOTS, STREAM
+from agentlane.testing.matrix.builtin.writes import APPLICATION
+from agentlane.testing.matrix.checks import check_history
+from agentlane.testing.matrix.found import Current
+from agentlane.testing.matrix.history import History
+from agentlane.testing.matrix.lives import live
+from agentlane.testing.matrix.oracle import Oracle
+from agentlane.testing.matrix.stops import Stop, parse_stops, stops_text
+from agentlane.testing.matrix.stores import STORES, Place
+from tests.crash.expected import EXPECTED
+from tests.crash.world import shape
 
-PARTS_WHOLE = 4
-DISK_STEP = 20
+BACKENDS = tuple(STORES)
 
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The whole form takes minutes for one scenario, so it comes in parts."""
-    if "part" in metafunc.fixturenames:
-        parts = PARTS_WHOLE if metafunc.config.getoption("--whole") else 1
-        metafunc.parametrize("part", [(part, parts) for part in range(parts)], ids=lambda each: f"part{each[0]}")
+SAMPLE_EVERY = 31
+"""The reduced form stops at every so-manieth boundary of a scenario, another one on each store."""
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("scenario", [*PLAIN, *ABORTS], ids=lambda each: each.name)
-async def test_killed_anywhere_it_goes_on(
-    scenario: Scenario, backend: Backend, part: tuple[int, int], tmp_path: Path, whole: bool
-) -> None:
-    points = await boundaries(scenario, World(backend, fresh(tmp_path)), [])
-    assert len(points) > 10
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+async def test_stopped_anywhere_it_goes_on(scenario: Scenario[Any], backend: str, tmp_path: Path, whole: bool) -> None:
+    first = 7 * SCENARIOS.index(scenario) + 11 * BACKENDS.index(backend)
+    depth = Depth() if whole else Depth(every=SAMPLE_EVERY, first=first, again=SAMPLE_EVERY)
 
-    for number, point in list(enumerate(points))[part[0] :: part[1]]:
-        if not whole and not in_sample(scenario, backend, number, point):
-            continue
-        # When: killed once, and the next process drives it to the end.
-        recovery = await boundaries(scenario, World(backend, fresh(tmp_path)), [point])
-        # When: killed again inside the recovery, and the third process drives it to the end.
-        for second in in_recovery(recovery, number, backend, whole=whole):
-            await boundaries(scenario, World(backend, fresh(tmp_path)), [point, second])
+    report = await crash_matrix(scenario, stores=[backend], depth=depth, folder=tmp_path)
+
+    row = report.rows[0]
+    assert row.points > 10
+    if whole:
+        assert row.kills > row.again > row.points / 2
+        assert row.closes >= row.points
+        assert row.aborts >= row.points
 
 
-def in_sample(scenario: Scenario, backend: Backend, number: int, point: Point) -> bool:
-    """The reduced form: each boundary on some backend; those of the first scenario on memory and most on disk too."""
-    if scenario is PARALLEL:
-        return backend == "memory" or (point.nth == 1 and (backend == "jsonl" or number % 2 == 0))
-    return {0: "memory", 1: "jsonl", 2: "memory", 3: "sqlite", 4: "memory"}[number % 5] == backend
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_without_stops_it_is_as_written(name: str, tmp_path: Path) -> None:
+    """What the matrix compares with is right: the conversation that was meant."""
+    scenario = next(each for each in SCENARIOS if each.name == name)
+    history = History(Place(STORES["memory"], tmp_path), scenario.world())
+    await live(history, scenario)
+    await check_history(history, Oracle())
+
+    assert shape(history.messages) == EXPECTED[name]
 
 
-def in_recovery(recovery: Sequence[Point], number: int, backend: Backend, *, whole: bool) -> Sequence[Point]:
-    """Where to kill again: everywhere in memory, along diagonals on disk; in the reduced form now and then."""
-    if not whole:
-        return recovery[number::97][: number % 4 == 0]
-    return recovery if backend == "memory" else recovery[number % DISK_STEP :: DISK_STEP]
+# What is reached.
+
+ONE_BY_ONE = [each for each in CHANGED if "one by one" in each.name]
+IN_PARALLEL = [each for each in CHANGED if "in parallel" in each.name]
 
 
-async def boundaries(scenario: Scenario, world: World, kills: Sequence[Point]) -> list[Point]:
-    """One history with these kills, one to a life, checked; gives the boundaries of its last life."""
-    try:
-        for kill in kills:
-            plan = FaultPlan().kill_at(kill.boundary, nth=kill.nth)
-            await live(world, lambda session: scenario.run(world, session), plan)
-        last = FaultPlan()
-        assert await live(world, lambda session: scenario.run(world, session), last)
-        await check_history(scenario, world)
-    except BaseException as error:
-        error.add_note(f"{scenario.name} on {world.backend}, killed at {list(kills)}")
-        error.add_note(world.history())
-        raise
-    return last.all_boundaries()
-
-
-async def check_history(scenario: Scenario, world: World) -> None:
-    """Everything that holds of a history that has come to its end."""
-    before = len(world.trace)
-    stored = content(world.folder)
-    session = await world.open()
-    lane = session.branch("main")
-    entries = await lane.entries(newest_first=False)
-    ledger = await session.usage()
-    messages = [entry.body for entry in entries]
-
-    found = [
-        *await check_invariants(session),
-        *check_trace(world.trace),
-        *await check_trace_against(world.trace, session),
+async def reached() -> CrashReport:
+    """The histories that it takes to be everywhere once, in memory."""
+    report = CrashReport()
+    everywhere = Depth(again=0)
+    for scenario in (PARALLEL, MEMO, RETRY, STREAM, APPLICATION):
+        report.merge(await crash_matrix(scenario, stores=["memory"], ways=["kill"], depth=everywhere))
+    again = [
+        (REPLAYS, "kill@effect.tool.end#1 / kill@commit.replay_intent.{}#1", ("before", "inside", "after")),
+        (REPLAYS, "kill@effect.model.start#1 / kill@commit.recovered_response.{}#1", ("before", "inside", "after")),
+        (ABORT_TOOLS, "kill@commit.abort.{}#1", ("before", "inside", "after")),
+        (CHANGED[4], "kill@effect.tool.end#1 / kill@commit.configure.{}#1", ("before", "inside", "after")),
+        (ABORT_LEFT, "kill@{} / kill@commit.abort.after#1", ("commit.accept.after#1", "effect.model.start#1")),
+        (ABORT_LEFT, "kill@{} / kill@commit.abort.after#1", ("commit.settlement.after#1", "effect.tool.start#1")),
+        (ABORT_LEFT, "kill@{} / kill@commit.abort.after#1", ("commit.outcome_placed+intent.after#1",)),
+        (ABORT_LEFT, "close@{} / kill@commit.abort.after#1", ("effect.tool.start#1",)),
     ]
-    assert found == []
-    assert session.open_operations() == []
-    for model in world.models:
-        model.require_no_violations()
-
-    # An answer was interrupted where a death found a request under way, and nowhere else.
-    interrupted = {
-        entry.id
-        for entry in entries
-        if isinstance(entry.body, AssistantMessage) and entry.body.error and entry.body.error.code == "interrupted"
-    }
-    assert interrupted == world.found_generating
-    rows = {row.row.entry_id: row.row for row in ledger}
-    answers = [entry for entry in entries if isinstance(entry.body, AssistantMessage)]
-    assert sorted(rows) == sorted(entry.id for entry in answers)
-    assert all(rows[id].usage.unknown for id in interrupted)
-
-    # A call was interrupted where a death found one under way that must not run again, and nowhere else.
-    lost = {
-        entry.id for entry in entries if isinstance(entry.body, ToolResultMessage) and INTERRUPTED in entry.body.text
-    }
-    pended = {each.call_id for each in world.found_pending if each.policy == "never" or each.cancelled}
-    assert lost == pended
-    assert all(body.is_error for body in messages if isinstance(body, ToolResultMessage) and INTERRUPTED in body.text)
-
-    # What is kept is what an uninterrupted run makes, but for those results.
-    if scenario.plain and scenario not in ABORTS:
-        assert len(kept(messages)) == len(scenario.plain)
-        lines = shape(kept(messages))
-        results = [entry for entry in entries if not (isinstance(entry.body, AssistantMessage) and entry.body.error)]
-        for line, entry, plain in zip(lines, results, scenario.plain, strict=True):
-            assert line == plain or entry.id in lost
-
-    check_effects(scenario, world, lost)
-
-    # I15: nothing is left to do, and looking wrote nothing.
-    result = await session._runtime.storage.values("result")
-    assert len(result) == len([each for each in messages if not isinstance(each, AssistantMessage | ToolResultMessage)])
-    await session.close()
-    assert check_nothing_written(world.trace, since=before) == []
-    assert content(world.folder) == stored
+    for scenario, text, places in again:
+        for place in places:
+            report.merge(await crash_matrix(scenario, stores=["memory"], only=text.format(place)))
+    for place in ("before", "inside", "after"):
+        text = f"close@commit.settlement+tool_intents.before#1, kill@commit.close.{place}#1"
+        report.merge(await crash_matrix(SLOTS, stores=["late"], only=text))
+    return report
 
 
-def check_effects(scenario: Scenario, world: World, lost: set[str]) -> None:
-    """Effects counted outside: never more often than the policy and the deaths allow."""
-    pended = [each.call_id for each in world.found_pending]
-    by_call: dict[str, list[int]] = {}
-    for effect in world.effects:
-        by_call.setdefault(effect.call_id, []).append(effect.attempt)
-        same = [each for each in world.effects if each.call_id == effect.call_id]
-        assert len({each.key for each in same}) == 1
-        if effect.policy == "never":
-            assert len(same) == 1
-        assert len(same) <= 1 + pended.count(effect.call_id)
-    for attempts in by_call.values():
-        assert attempts == sorted(set(attempts))
-    for effect in world.effects:
-        assert effect.recovered == (effect.attempt > 1)
-    if scenario in ABORTS:
-        return
-    for line in scenario.plain:
-        if line.startswith("result ") and line.endswith(" done"):
-            label = line.removeprefix("result ").removesuffix(" done")
-            policy = {"safe": "safe", "key": "idempotent"}.get(label.split(":")[0], "never")
-            assert world.starts()[label] >= (0 if policy == "never" else 1)
-            if policy == "never" and not lost:
-                assert world.starts()[label] == 1
-    assert not {"unknown", "picky"} & {label.split(":")[0] for label in world.starts()}
+async def pairs_reached(scenarios: list[Scenario[Any]], places: list[str]) -> CrashReport:
+    """Calls under way that the next process finds, at these boundaries, and again with an abort committed."""
+    report = CrashReport()
+    for scenario in scenarios:
+        for place in places:
+            for text in (f"kill@{place}", f"abort@{place}, kill@commit.abort.after#1"):
+                report.merge(await crash_matrix(scenario, stores=["memory"], only=text))
+    return report
 
 
-def fresh(folder: Path) -> Path:
-    """A new folder for one history."""
-    made = folder / str(len(list(folder.iterdir())))
-    made.mkdir()
-    return made
+async def test_everything_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every boundary kills, every state and call status is found by a next process, and every pair of policies."""
+    report = await reached()
+
+    assert library_boundaries() - report.killed_rows() == set()
+
+    places = {(state.at, state.cancelled) for state in report.states}
+    phases = ["checkpoint(respond)", "checkpoint(finish)", "generating", "retry_wait", "tools"]
+    assert {(at, cancelled) for at in phases for cancelled in (False, True)} - places == set()
+
+    # Each pair of stored and current policy, running and aborted, in parallel and one by one.
+    assert set(get_args(Current)) == set(CURRENT)
+    pairs = {(old, new, cancelled) for old in STORED.values() for new in CURRENT for cancelled in (False, True)}
+    parallel = await pairs_reached(IN_PARALLEL, ["commit.settlement+tool_intents.after#1", "effect.tool.start#4"])
+    assert pairs - set(parallel.calls) == set()
+    starts = [
+        "commit.settlement+tool_intents.after#1",
+        *(f"commit.outcome_placed+tool_intents.after#{n}" for n in (1, 2)),
+    ]
+    sequential = await pairs_reached(ONE_BY_ONE, starts)
+    assert pairs - set(sequential.calls) == set()
+    report.merge(parallel)
+    report.merge(sequential)
+
+    statuses = {(call, state.cancelled) for state in report.states for call in state.calls}
+    names = ["planned", "effect_pending", "outcome_ready", "placed"]
+    assert {(status, cancelled) for status in names for cancelled in (False, True)} - statuses == set()
+
+    with capsys.disabled():
+        print(f"\n{report.summary()}")
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    """The bytes of a JSONL session; what SQLite's files hold is told by the trace."""
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*.jsonl"))}
+# How it is told.
+
+
+def test_stops_read_as_they_are_written() -> None:
+    text = "close@effect.tool.start#2, kill@commit.close.before#1 / kill@commit.outcome_placed+intent.after#3"
+    stops = parse_stops(text)
+
+    assert stops[1] == (Stop("kill", Point("commit.outcome_placed+intent.after", 3)),)
+    assert stops_text(stops) == text
+    assert parse_stops("") == ()
+    with pytest.raises(ValueError, match="is no stop"):
+        parse_stops("explode@commit.accept.after#1")
+
+
+async def test_a_failure_says_how_to_play_it_again() -> None:
+    """A wrong world fails the history with the stops that lead there, and playing only those fails again."""
+
+    def check(history: History[Any]) -> None:
+        if history.started["alone"] and not history.whole:
+            raise AssertionError("not like that")
+
+    scenario = Scenario("picky", agent=BARRIER.agent, world=BARRIER.world, check=check)
+    with pytest.raises(AssertionError) as caught:
+        await crash_matrix(scenario, stores=["memory"], depth=Depth(again=0), ways=["kill"])
+    failure = caught.value.report.failures[0]  # type: ignore[attr-defined]
+    text = stops_text(failure.stops)
+
+    assert failure.complaints == ("AssertionError: not like that",)
+    assert f"crash_matrix(scenario, stores=['memory'], only={text!r})" in str(caught.value)
+    with pytest.raises(AssertionError, match="not like that"):
+        await crash_matrix(scenario, stores=["memory"], only=text)
+
+
+async def test_a_missed_boundary_fails_the_run() -> None:
+    with pytest.raises(AssertionError, match=r"MISSED: no process was killed at commit\.memo\.before"):
+        await crash_matrix(STREAM, stores=["memory"], ways=["kill"], depth=Depth(again=0), every_boundary=True)

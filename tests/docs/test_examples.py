@@ -35,7 +35,7 @@ def lines_in_order(text: str, wanted: list[str]) -> list[str]:
 def test_every_example_has_a_test_here() -> None:
     examples = {path.name for path in EXAMPLES.glob("[!_]*.py")}
 
-    assert examples == {"quickstart.py", "crash_and_resume.py"}
+    assert examples == {"quickstart.py", "crash_and_resume.py", "crash_test_your_agent.py"}
 
 
 def test_quickstart_answers_and_answers_again_from_the_store(tmp_path: Path) -> None:
@@ -84,6 +84,25 @@ def test_the_demo_is_killed_resumed_and_checked(store: str, tmp_path: Path) -> N
     assert not missing, f"missing, from {missing[0]!r} on:\n{done.stdout}"
     assert done.stdout.count("  ok  ") == 9
     assert not list(tmp_path.iterdir()), "the demo leaves nothing where it is run"
+
+
+def test_the_crash_test_shows_a_true_policy_and_a_false_one(tmp_path: Path) -> None:
+    done = run("crash_test_your_agent.py", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    missing = lines_in_order(
+        done.stdout,
+        [
+            "send is never  memory",
+            "send is never  jsonl",
+            "send is never  sqlite",
+            "processes were killed",
+            "sent twice",
+        ],
+    )
+    assert not missing, f"missing, from {missing[0]!r} on:\n{done.stdout}"
+    assert "FAILED" not in done.stdout
+    assert "kill@" in done.stdout.splitlines()[-1]
 
 
 @pytest.fixture

@@ -313,6 +313,15 @@ GOOD: list[list[Event]] = [
     ],
     # An intent that was durable and never reported: the next life may act on it.
     [Submitted(number=1, session_id="s", name="c", writes=(state(RUNNING),)), OPENED, began(2)],
+    # A never call that a close put back, and that another process declares safe.
+    [
+        *commit(state(RUNNING), seq=1, number=1),
+        *commit(state(Tools(answer=ANSWER, calls=(Planned(),))), seq=2, number=2),
+        *commit(state(Tools(answer=ANSWER, calls=(EffectPending(policy="safe"),))), seq=3, number=3),
+        began(4),
+        *commit(state(AGAIN), seq=4, number=5),
+        began(6, attempt=2),
+    ],
     [*commit(HELLO, tip(IDS[1]), seq=1, number=1), *commit(state(CANCELLED), seq=3, number=2)],
     [*commit(state(CANCELLED), seq=1, number=1), *commit(record(status="aborted"), seq=2, number=2)],
 ]

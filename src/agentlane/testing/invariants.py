@@ -37,6 +37,7 @@ from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
 from agentlane.data.operations import (
+    CallState,
     EffectPending,
     Generating,
     LaneState,
@@ -44,6 +45,8 @@ from agentlane.data.operations import (
     OperationState,
     OutcomeReady,
     Placed,
+    Planned,
+    ReplayPolicy,
     Tools,
 )
 from agentlane.data.usage import UsageTotals
@@ -473,26 +476,36 @@ def _at_most_once(trace: Trace) -> Iterator[str]:
     for (id, attempt), count in starts.items():
         if count > 1:
             yield f"I6: attempt {attempt} of call {id} began {count} times"
-    never = {each.call_id for each in trace.effects("call") if each.policy == "never"} | _stored_never(trace)
     counts = Counter(each.call_id for each in trace.effects("call"))
-    for id in sorted(never):
-        if counts[id] > 1:
-            yield f"I7: call {id} must not run again, and began {counts[id]} times"
+    for id in sorted(set(_again_though_never(trace))):
+        yield f"I7: call {id} must not run again, and began {counts[id]} times"
 
 
-def _stored_never(trace: Trace) -> set[str]:
-    found: set[str] = set()
-    for commit, _ in trace.commits():
-        for write in commit.writes:
-            if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
-                state = codec.STATE.decode(write.payload, "trace")
-                if isinstance(state, Tools):
-                    found.update(
-                        call_id(state.answer, index)
-                        for index, call in enumerate(state.calls)
-                        if isinstance(call, EffectPending) and call.policy == "never"
-                    )
-    return found
+def _again_though_never(trace: Trace) -> Iterator[str]:
+    """Calls that began again behind an intent marked ``never``; one that a close put back never began by it."""
+    names = {each.number: each for each in trace.events if isinstance(each, Submitted)}
+    policies: dict[str, dict[int, ReplayPolicy]] = {}
+    for event in trace.events:
+        if isinstance(event, Committed):
+            for id, call in _calls_of(names[event.number]):
+                if isinstance(call, EffectPending):
+                    policies.setdefault(id, {})[call.attempt] = call.policy
+                elif isinstance(call, Planned):
+                    policies.pop(id, None)
+        elif isinstance(event, Began) and event.kind == "call":
+            known = policies.setdefault(event.call_id, {})
+            before = [policy for attempt, policy in known.items() if attempt < event.attempt]
+            if "never" in before or (event.policy == "never" and event.attempt > 1):
+                yield event.call_id
+            known.setdefault(event.attempt, event.policy or "never")
+
+
+def _calls_of(commit: Submitted) -> Iterator[tuple[str, CallState]]:
+    for write in commit.writes:
+        if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
+            state = codec.STATE.decode(write.payload, "trace")
+            if isinstance(state, Tools):
+                yield from ((call_id(state.answer, index), call) for index, call in enumerate(state.calls))
 
 
 def _differs(row: EntryRow, write: InsertEntry) -> bool:

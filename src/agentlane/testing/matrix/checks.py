@@ -24,6 +24,7 @@ from agentlane.testing.matrix.story import Chapter, Step, chapters, tell
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.trace import Submitted
+from agentlane.tool import RetryTool
 
 
 @dataclass
@@ -142,7 +143,7 @@ def _check_result(
             yield f"{what} is interrupted, and its result is no error"
         if not found:
             yield f"{what} is said to be interrupted, and no process found it under way"
-        elif all(each.again for each in found):
+        elif all(each.again and not each.maybe for each in found):
             yield f"{what} is said to be interrupted, though each process that found it could run it again"
         return
     if found and not any(each.again for each in found):
@@ -171,7 +172,9 @@ def _check_raised(history: History[Any], what: str, start: Start, body: ToolResu
     error = start.error
     assert error is not None
     timed_out = tool.options.timeout_ms is not None and "did not end within" in body.text
-    told = str(error) in body.text or error_text(error) in body.text or "cancelled itself" in body.text
+    told = error_text(error) in body.text or "cancelled itself" in body.text
+    if isinstance(error, RetryTool):
+        told = str(error) in body.text
     if not body.is_error or not (timed_out or told):
         yield f"{what} raised {error!r}, and its result says {body.text!r}"
 

@@ -29,7 +29,10 @@ arguments."""
 
 
 class FoundCall(NamedTuple):
-    """A call that a process found begun and without an outcome. ``again`` is whether it may run again in there."""
+    """A call that a process found begun and without an outcome.
+
+    ``again`` is whether it may run again in there; ``maybe`` that an abort came later and may have been first.
+    """
 
     life: int
     call_id: str
@@ -38,6 +41,7 @@ class FoundCall(NamedTuple):
     current: Current
     cancelled: bool
     again: bool
+    maybe: bool = False
 
 
 class FoundRequest(NamedTuple):
@@ -103,6 +107,12 @@ class Findings:
             again = not cancelled and may_replay(call, view, rules)
             current = self._current(config, calls[index].name, problem=view.problem)
             self.calls[id] = FoundCall(self.life, id, operation_id, call.policy, current, cancelled, again)
+
+    def aborted(self, operation_id: str) -> None:
+        """An abort is committed: what may run again by now may not have begun to."""
+        for id, call in self.calls.items():
+            if call.operation_id == operation_id and call.again:
+                self.calls[id] = call._replace(maybe=True)
 
     def _current(self, config: OperationConfig, name: str, *, problem: str | None) -> Current:
         tool = None if self._agent is None else self._agent.tools.get(name)

@@ -256,5 +256,7 @@ class _WatchedStorage(WrappedStorage):
             for write in writes:
                 if isinstance(write, SetValue) and write.address.namespace == addresses.OP_CONFIG:
                     self._findings.configured(write.address.key, codec.CONFIG.decode(write.payload, "op.config"))
+                elif name == "abort" and isinstance(write, SetValue):
+                    self._findings.aborted(write.address.key)
 
         return self.inner.submit(writes, publish=published, name=name)

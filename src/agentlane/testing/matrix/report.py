@@ -23,10 +23,15 @@ class CrashFailure:
     complaints: tuple[str, ...]
     history: str
 
+    @property
+    def only(self) -> str:
+        """The stops as one line, which ``crash_matrix(..., only=)`` takes to play just this history again."""
+        return stops_text(self.stops)
+
     def __str__(self) -> str:
         lines = self.history.splitlines()
         shown = lines if len(lines) <= HISTORY_LINES_MAX else [*lines[:20], "...", *lines[20 - HISTORY_LINES_MAX :]]
-        text = stops_text(self.stops)
+        text = self.only
         return "\n".join(
             [
                 f"{self.scenario!r} on {self.store}, {f'stopped at {text}' if text else 'not stopped at all'}:",

@@ -11,6 +11,7 @@ from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.memory import MemoryStore
 from agentlane.storage.sqlite import SqliteStore
 from agentlane.testing.clock import CountingIds, ManualClock
+from agentlane.testing.matrix.late import late
 
 StoreMaker: TypeAlias = Callable[[Path], Store]
 """Makes a store object that keeps its sessions in a folder, the same each time it is called with it.
@@ -19,7 +20,10 @@ If the store is not persistent, the object itself is the place, and it is made o
 """
 
 StoreChoice: TypeAlias = Sequence[str] | Mapping[str, StoreMaker]
-"""Names of the library's stores (``memory``, ``jsonl``, ``sqlite``), or makers of others by a name for the report."""
+"""Names of the library's stores (``memory``, ``jsonl``, ``sqlite``), or makers of others by a name for the report.
+
+``late`` is memory that reports each commit some turns of the event loop after it is durable, as a disk does.
+"""
 
 
 def memory(folder: Path) -> Store:
@@ -37,7 +41,7 @@ def sqlite(folder: Path) -> Store:
     return SqliteStore(folder / "a.db", durability="process", clock=ManualClock())
 
 
-STORES: dict[str, StoreMaker] = {"memory": memory, "jsonl": jsonl, "sqlite": sqlite}
+STORES: dict[str, StoreMaker] = {"memory": memory, "late": late, "jsonl": jsonl, "sqlite": sqlite}
 
 
 def chosen_stores(choice: StoreChoice) -> dict[str, StoreMaker]:

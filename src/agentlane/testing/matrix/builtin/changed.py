@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from agentlane.agent import Agent
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.operations import ReplayPolicy
 from agentlane.data.requests import Prompt
-from agentlane.testing.matrix.builtin.hands import Hands, check_effects, hand
+from agentlane.testing.matrix.builtin.hands import Body, Hands, check_effects, hand
 from agentlane.testing.matrix.found import Current
 from agentlane.testing.matrix.history import Life
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call
 from agentlane.tool import Tool
+from agentlane.tool_context import ToolContext
 
 STORED: dict[str, ReplayPolicy] = {"once": "never", "look": "safe", "put": "idempotent"}
 """The tools of the first process, with their policies."""
@@ -22,14 +24,27 @@ STORED: dict[str, ReplayPolicy] = {"once": "never", "look": "safe", "put": "idem
 CURRENT: tuple[Current, ...] = ("never", "safe", "idempotent", "missing", "inactive", "refused")
 """What the processes after it have instead of each of them."""
 
+TURNS = 4
+
 
 def _refuse(arguments: dict[str, Any]) -> Any:
     raise ValueError("not any more")
 
 
+def _lingering(name: str) -> Body:
+    """A tool that takes some turns of the event loop, so that an abort finds it at work."""
+
+    async def body(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        return f"{name}:{arguments['x']} done"
+
+    return body
+
+
 def _tools(life: Life[Hands], current: Current) -> list[Tool[Any, Any]]:
     if life.number == 1:
-        return [hand(life, name, policy) for name, policy in STORED.items()]
+        return [hand(life, name, policy, body=_lingering(name)) for name, policy in STORED.items()]
     match current:
         case "missing":
             return []
