@@ -62,7 +62,7 @@ DONE = AssistantMessage(content=(TextPart(text="done"),), stop_reason="stop")
         ((AssistantMessage(content=(TextPart(text=5),), stop_reason="stop"),), "invalid_response"),
         ((AssistantMessage(content=(), stop_reason="stop", model="gpt"),), "invalid_response"),
         ((ModelError("no", usage=Usage(input_tokens=2**70)),), "model_error"),
-        ((ModelError("no", usage="much", retry_after_ms=True, kind=5),), "5"),
+        ((ModelError("no", usage="much", retry_after_ms=True, kind=5),), "model_error"),
         ((PartDelta(index=0, text="shown"), ValueError("\ud800")), "model_error"),
         ((PartDelta(index=0, text="shown"), SystemExit(3)), "model_error"),
     ],

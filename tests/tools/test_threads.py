@@ -15,8 +15,14 @@ from agentlane.driver.threads import NoThread, Threads
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
 
-def run(threads: Threads, function: Callable[[], Any]) -> asyncio.Future[tuple[Any, BaseException | None]]:
+async def start(threads: Threads, function: Callable[[], Any]) -> asyncio.Future[tuple[Any, BaseException | None]]:
+    """Wait for a thread, then start ``function`` in it."""
+    await threads.turn()
     return threads.run(asyncio.get_running_loop(), contextvars.copy_context(), function)
+
+
+async def run(threads: Threads, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    return await (await start(threads, function))
 
 
 async def test_a_function_runs_in_a_daemon_thread_and_its_value_is_handed_over() -> None:
@@ -48,6 +54,7 @@ async def test_it_runs_in_the_context_it_is_given() -> None:
     context = contextvars.copy_context()
     context.run(VARIABLE.set, "given")
 
+    await threads.turn()
     value, _ = await threads.run(asyncio.get_running_loop(), context, VARIABLE.get)
     other, _ = await run(threads, VARIABLE.get)
 
@@ -66,41 +73,61 @@ async def test_a_thread_whose_function_has_ended_serves_again() -> None:
     threads.close()
 
 
-async def test_there_are_never_more_threads_than_the_limit() -> None:
+async def test_there_are_never_more_threads_than_the_limit_and_the_first_to_ask_is_served_first() -> None:
     threads = Threads(limit=2)
     go_on = threading.Event()
-    blocked = [run(threads, go_on.wait) for _ in range(2)]
+    blocked = [await start(threads, go_on.wait) for _ in range(2)]
+    served: list[int] = []
 
-    with pytest.raises(NoThread, match="all 2 threads for plain functions are taken"):
-        run(threads, lambda: None)
+    async def serve(number: int) -> None:
+        await run(threads, lambda: served.append(number))
+
+    waiting = [asyncio.ensure_future(serve(number)) for number in range(20)]
+    gone = [asyncio.ensure_future(threads.turn()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for each in gone:
+        each.cancel()
+    await asyncio.sleep(0)
+    assert served == [] and all(each.cancelled() for each in gone) and not any(each.done() for each in waiting)
 
     go_on.set()
     assert [await each for each in blocked] == [(True, None)] * 2
+    await asyncio.gather(*waiting)
+    assert sorted(served) == list(range(20)) and served[0] in (0, 1)
     threads.close()
 
 
-async def test_an_abandoned_function_ends_silently_and_its_thread_serves_again() -> None:
+async def test_a_turn_that_is_given_to_who_was_cancelled_at_that_moment_goes_on_to_the_next() -> None:
     threads = Threads(limit=1)
-    started, go_on = threading.Event(), threading.Event()
+    await threads.turn()
+    first, second = asyncio.ensure_future(threads.turn()), asyncio.ensure_future(threads.turn())
+    await asyncio.sleep(0)
 
-    def slow() -> str:
-        started.set()
-        go_on.wait()
-        return "late"
+    threads._end_turn()  # as the end of a function does
+    first.cancel()
 
-    abandoned = run(threads, slow)
-    started.wait()
-    abandoned.cancel()
+    async with asyncio.timeout(10):
+        await second
+    assert first.cancelled()
+
+
+async def test_where_every_thread_is_left_behind_nobody_waits_until_one_comes_back() -> None:
+    threads = Threads(limit=1)
+    go_on = threading.Event()
+    abandoned = await start(threads, go_on.wait)
+    waiting = asyncio.ensure_future(threads.turn())
+    await asyncio.sleep(0)
+
+    threads.left_behind(abandoned)
+
+    for each in (waiting, threads.turn()):
+        with pytest.raises(NoThread, match="all 1 threads for plain functions are held by functions that were left"):
+            await each
     go_on.set()
-
-    # Cancelling freed nobody: only the end of the function frees the thread.
-    while True:
-        try:
-            value, _ = await run(threads, lambda: "next")
-            break
-        except NoThread:
-            await asyncio.sleep(0)
-    assert value == "next" and abandoned.cancelled()
+    assert await abandoned == (True, None)
+    assert await run(threads, lambda: "next") == ("next", None)
+    threads.left_behind(abandoned)  # that has ended: nothing is held
+    assert await run(threads, lambda: "more") == ("more", None)
     threads.close()
 
 
@@ -113,8 +140,8 @@ def test_an_answer_after_the_loop_is_closed_is_silent(recwarn: pytest.WarningsRe
     try:
 
         async def leave() -> None:
-            run(threads, go_on.wait)
-            run(threads, lambda: None)
+            await start(threads, go_on.wait)
+            await start(threads, lambda: None)
 
         asyncio.run(leave())
         serving = [each for each in threading.enumerate() if each.name == "agentlane-tool"]
@@ -129,15 +156,14 @@ def test_an_answer_after_the_loop_is_closed_is_silent(recwarn: pytest.WarningsRe
     assert complaints == [] and list(recwarn) == []
 
 
-async def test_closed_it_takes_nothing_until_reopened_and_its_idle_threads_end() -> None:
+async def test_closed_its_threads_end_and_reopened_they_serve_again() -> None:
     threads = Threads()
     thread, _ = await run(threads, threading.current_thread)
     threads.close()
     thread.join(10)
 
     assert not thread.is_alive()
-    with pytest.raises(NoThread):
-        run(threads, lambda: None)
     threads.reopen()
-    assert (await run(threads, lambda: 1)) == (1, None)
+    first, second = [(await run(threads, threading.current_thread))[0] for _ in range(2)]
+    assert first.is_alive() and second is first
     threads.close()
