@@ -163,11 +163,16 @@ class _Life:
         """Every lane's prompts; said again after a death, each is the same request."""
         lanes = [self._lane(session, name, outside) for name in self._work.lanes]
         working = [asyncio.ensure_future(each) for each in lanes]
+        for task in working:
+            task.add_done_callback(_take)
         try:
-            await asyncio.gather(*working)
+            # Cancelled, it does not wait for lanes that wait for a commit: that may be on its way until this one closes.
+            done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
         finally:
-            for each in working:
-                each.cancel()
+            for task in working:
+                task.cancel()
             self._closing()
 
     async def _lane(self, session: Session, name: str, outside: Outside) -> None:
@@ -199,6 +204,12 @@ class _Life:
 
     def _tell(self, report: Report) -> None:
         tell(self._reports, report)
+
+
+def _take(task: asyncio.Task[None]) -> None:
+    """What a lane ended with is looked at, also where nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _make_session(store: Store) -> None:

@@ -53,6 +53,22 @@ async def test_a_clean_close_puts_back_what_had_not_begun(disk: str, how: How, z
     await require_right(history)
 
 
+@pytest.mark.parametrize("row", ["commit.lane.inside", "commit.accept.inside"])
+@pytest.mark.parametrize("how", sorted(CLOSING))
+async def test_a_close_waits_for_a_commit_that_is_on_its_way(
+    how: How, row: str, zygote: Zygote, tmp_path: Path
+) -> None:
+    """A caller waits for the commit when the signal comes: it is made, and told, before the session is closed."""
+    history = begin(zygote, tmp_path, "sqlite")
+
+    closed = history.run(Stop(how, row, first_closing=True))
+
+    assert closed.how == how, history.story()
+    assert closed.rows()[-1].row == row.replace("inside", "after")
+    history.run()
+    await require_right(history)
+
+
 @pytest.mark.parametrize("disk", DISKS)
 async def test_a_closed_session_is_free_before_its_process_ends(disk: str, zygote: Zygote, tmp_path: Path) -> None:
     history = begin(zygote, tmp_path, disk)
