@@ -44,9 +44,12 @@ async def turn(store: Store, label: str, effects: Path, witness: Path, *, death:
     try:
         session = await open_session(store, session_id="s")
     except (SessionOwned, StoreOwned):
+        with witness.with_suffix(".busy").open("a") as busy:
+            fcntl.flock(busy, fcntl.LOCK_SH)  # until the other one is about to let go
         return False
-    with witness.open("a") as held:
+    with witness.open("a") as held, witness.with_suffix(".busy").open("a") as busy:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if there is another owner
+        fcntl.flock(busy, fcntl.LOCK_EX)
 
         def write(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
             with effects.open("a") as file:
@@ -64,6 +67,7 @@ async def turn(store: Store, label: str, effects: Path, witness: Path, *, death:
         assert result.status == "completed", result
         print(f"ran {label}", flush=True)
         fcntl.flock(held, fcntl.LOCK_UN)
+        fcntl.flock(busy, fcntl.LOCK_UN)
         await session.close()
     return True
 

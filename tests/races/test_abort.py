@@ -17,7 +17,7 @@ from agentlane.machine.outcomes import ABORTED, NOT_STARTED
 from agentlane.testing.gates import Hold
 from agentlane.testing.script import call, fail, hang, hold, say
 from tests.races.pairs import plays
-from tests.races.stage import HOLDS, Staged, turns
+from tests.races.stage import HOLDS, Stage, Staged, turns
 
 # Abort and settlement.
 
@@ -119,6 +119,8 @@ async def test_outcome_then_abort(staged: Staged, where: Hold) -> None:
         aborting = asyncio.ensure_future(at.lane.request_abort("op"))
         await turns()
         assert at.gate.held == ("outcome_placed+intent",)
+        await report_before_the_abort(at)
+        assert len(at.model.requests) == 1
         at.gate.open()
 
         assert (await aborting).newly_requested
@@ -174,6 +176,8 @@ async def test_request_intent_then_abort(staged: Staged, where: Hold) -> None:
         aborting = asyncio.ensure_future(at.lane.request_abort("op"))
         await turns()
         assert at.gate.held == ("intent",)
+        await report_before_the_abort(at)
+        assert at.model.requests == []
         at.gate.open()
         await aborting
 
@@ -216,6 +220,8 @@ async def test_tool_intent_then_abort(staged: Staged, where: Hold) -> None:
         aborting = asyncio.ensure_future(at.lane.request_abort("op"))
         await turns()
         assert at.gate.held == ("settlement+tool_intents",)
+        await report_before_the_abort(at)
+        assert at.tools.starts == []
         at.gate.open()
         await aborting
 
@@ -300,3 +306,11 @@ async def test_an_abort_keeps_results_that_came_and_leaves_no_call_without_one(s
             "user go on",
             "assistant[stop] and on",
         ]
+
+
+async def report_before_the_abort(at: Stage) -> None:
+    """Let the intent be reported while the abort waits: whatever would start now has the time to."""
+    at.gate.release()
+    await at.gate.arrived()
+    await turns()
+    assert at.gate.held == ("abort",)

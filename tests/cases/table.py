@@ -1,0 +1,522 @@
+"""Which kinds of failure there are, and the tests that would fail if one of them came about here.
+
+A kind is told by how such systems have failed, not by what we do. ``later`` names what of a kind waits for a part of
+the library that does not exist yet; `test_table.py` makes sure of that, so that the table is taken up again then.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Later(NamedTuple):
+    """What of a kind is not tested, and the public name whose absence is the reason: see ``test_table.exists``."""
+
+    what: str
+    needs: str
+
+
+class Case(NamedTuple):
+    """A kind of failure, the tests of it, and what of it is for later."""
+
+    kind: str
+    tests: tuple[str, ...]
+    later: tuple[Later, ...] = ()
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(id: str, kind: str, *tests: str, later: tuple[Later, ...] = ()) -> None:
+    """Put a kind into the table."""
+    if id in CASES:
+        raise ValueError(f"{id} is in the table already")
+    CASES[id] = Case(kind, tests, later)
+
+
+MATRIX = "tests/crash/test_matrix.py::test_stopped_anywhere_it_goes_on"
+RECOVERY = "tests/crash/test_recovery.py"
+TRANSCRIPT = "tests/crash/test_transcript.py"
+CLOSE = "tests/crash/test_close.py"
+STORMS = "tests/races/test_concurrency.py::test_storms"
+INTERRUPTED = "tests/cases/test_interrupted.py"
+ANSWERS = "tests/cases/test_answers.py"
+LANES = "tests/cases/test_lanes.py"
+GROUND = "tests/cases/test_ground.py"
+SIGNALS = "tests/kills/test_signals.py"
+
+EVENTS = "agentlane.AgentLane.watch"
+HOOKS = "agentlane.Agent(hooks)"
+APPROVALS = "agentlane.AgentLane.decide"
+
+# The conversation stays whole.
+
+case(
+    "R01",
+    "a run that is stopped inside a tool leaves a call without a result, and no provider takes the session any more",
+    f"{INTERRUPTED}::test_the_next_message_is_taken",
+    f"{SIGNALS}::test_each_end_has_its_code_and_holds_nobody_up",
+    "tests/acceptance/test_kill9.py::test_keyboard_interrupt_is_no_abort",
+)
+case(
+    "R03",
+    "what was mended at opening is forgotten again, so that each opening mends anew",
+    f"{RECOVERY}::test_repair_is_made_once",
+)
+case(
+    "R04",
+    "after an abort a result is stored under an entry that is not on the path of the answer that asked for it",
+    f"{INTERRUPTED}::test_a_result_stands_behind_the_answer_with_its_call_after_an_abort",
+    "tests/session/test_branches.py::test_a_result_without_its_call_is_refused",
+    "tests/testing/test_invariants.py::test_a_broken_session_is_seen",
+)
+case(
+    "R06",
+    "a result that was kept in two places is sent twice after a reopen",
+    f"{RECOVERY}::test_history_is_written_once",
+)
+case(
+    "R07",
+    "a call that was refused leaves its result behind and not itself",
+    f"{ANSWERS}::test_a_result_for_a_tool_that_is_not_there_keeps_its_call",
+    later=(Later("a call that the application refuses", HOOKS),),
+)
+case(
+    "R08",
+    "a tool has run, its outcome could not be written, and the run goes on as if it had been",
+    f"{INTERRUPTED}::test_an_outcome_whose_commit_fails_is_told_and_its_effect_is_not_repeated",
+    f"{TRANSCRIPT}::test_nothing_goes_on_past_a_commit_that_failed",
+)
+case(
+    "R09",
+    "one of several ways to go on writes results whose calls, or children whose parents, are not stored",
+    MATRIX,
+    STORMS,
+    "tests/storage/test_conformance.py::test_conformance",
+)
+case(
+    "R10",
+    "what is old is written again with each run, or with each recovery",
+    f"{RECOVERY}::test_history_is_written_once",
+    f"{RECOVERY}::test_repair_is_made_once",
+)
+case(
+    "R12",
+    "a call that the provider carries out itself is run here, or is sent back half",
+    f"{ANSWERS}::test_a_call_that_the_provider_runs_itself_is_never_run_here",
+    "tests/machine/test_context.py::test_only_what_the_rules_name_is_left_out",
+)
+case(
+    "R13",
+    "answers without content pile up, each a reason for the provider to refuse the next request",
+    f"{TRANSCRIPT}::test_failures_do_not_poison_what_comes_after",
+    "tests/races/test_abort.py::test_an_abort_keeps_what_was_shown",
+    f"{TRANSCRIPT}::test_an_abort_shows_in_the_record_while_a_model_hangs",
+    "tests/machine/test_context.py::test_answers_without_content_and_entries_of_applications_are_left_out",
+)
+case(
+    "R15",
+    "an interrupted call is taken out of the conversation, and the model goes on as if it had never asked",
+    f"{RECOVERY}::test_an_interruption_tells_the_last_saved_progress",
+    f"{INTERRUPTED}::test_the_next_message_is_taken",
+    f"{INTERRUPTED}::test_a_call_that_was_aborted_says_that_it_may_have_run",
+)
+
+# Effects happen as often as they may.
+
+case(
+    "R16",
+    "after a crash in a batch all of its calls run again, those that had ended too",
+    f"{RECOVERY}::test_committed_results_survive_the_last_ones_death",
+)
+case(
+    "R17",
+    "whether a crash repeats an effect depends on which of two unordered writes came first",
+    MATRIX,
+    "tests/kills/test_kills.py::test_ended_anyhow_anywhere_it_goes_on",
+)
+case(
+    "R19",
+    "a retry of the run repeats tools that had succeeded",
+    f"{RECOVERY}::test_a_restart_uses_up_no_retry",
+    f"{TRANSCRIPT}::test_only_the_turn_that_failed_is_asked_again",
+)
+case(
+    "R21",
+    "pieces of a stream that broke are joined with those of the next attempt",
+    f"{TRANSCRIPT}::test_a_retry_starts_from_nothing",
+)
+case(
+    "R22",
+    "equal work gets equal ids, so that the second piece of it collides with the first",
+    f"{RECOVERY}::test_equal_operations_are_two_operations",
+    f"{LANES}::test_equal_work_on_two_lanes_is_two_pieces_of_work",
+)
+case(
+    "R24",
+    "a hint or a guess is taken for the promise that a call may be repeated",
+    f"{RECOVERY}::test_a_call_runs_again_only_if_it_was_and_is_declared_repeatable",
+    f"{ANSWERS}::test_nothing_is_repeated_because_it_looks_harmless",
+    later=(Later("hints of tool servers", "agentlane.mcp"),),
+)
+case(
+    "R25",
+    "a tool that is gone after a restart ends the run with an exception, or is offered all the same",
+    f"{RECOVERY}::test_a_tool_that_is_gone_before_its_call_began_gets_a_plain_error",
+    f"{RECOVERY}::test_a_call_runs_again_only_if_it_was_and_is_declared_repeatable",
+)
+case(
+    "R26",
+    "the answer to a request is lost, it is sent again, and runs twice",
+    f"{RECOVERY}::test_the_reply_of_accept_may_be_lost",
+    "tests/races/test_steps.py::test_the_same_accept_twice_is_one_operation",
+    "tests/session/test_operations.py::test_ten_first_accepts_at_once_make_one_operation",
+    "tests/session/test_operations.py::test_an_id_that_was_used_for_something_else_is_a_conflict",
+)
+case(
+    "R27",
+    "work that was accepted is gone after a crash, or is there in half",
+    f"{RECOVERY}::test_the_reply_of_accept_may_be_lost",
+    f"{RECOVERY}::test_inside_accept_it_is_there_whole_or_not_at_all",
+)
+
+# Tools that run together.
+
+case(
+    "R28",
+    "a call that fails before it starts is placed before an earlier one that still runs",
+    f"{TRANSCRIPT}::test_a_call_refused_at_once_waits_for_its_place",
+    later=(Later("live events in the order of completion", EVENTS),),
+)
+case(
+    "R29",
+    "one call that hangs costs its siblings the results that they had",
+    f"{RECOVERY}::test_a_staged_outcome_is_placed_without_its_tool",
+)
+case(
+    "R30",
+    "results stand in another order after a reload than they stood live",
+    f"{TRANSCRIPT}::test_results_are_in_call_order_whatever_ends_first",
+    f"{RECOVERY}::test_a_staged_outcome_is_placed_without_its_tool",
+)
+case(
+    "R31",
+    "of results that come at the same moment one is never written",
+    f"{TRANSCRIPT}::test_fifty_at_once",
+    "tests/races/test_concurrency.py::test_threads_that_report_at_once",
+)
+case(
+    "R33",
+    "a slower sibling is given up although nobody stopped it",
+    f"{TRANSCRIPT}::test_results_are_in_call_order_whatever_ends_first",
+)
+case(
+    "R34",
+    "one bad call takes the good results of its batch with it",
+    f"{TRANSCRIPT}::test_each_failure_is_its_own_result",
+    f"{ANSWERS}::test_one_malformed_call_costs_its_siblings_nothing",
+)
+case(
+    "R36",
+    "calls that depend on each other run at once, live or in a recovery",
+    f"{TRANSCRIPT}::test_a_barrier_runs_alone",
+    f"{RECOVERY}::test_replays_of_one_recovery_come_one_after_the_other_and_planned_calls_after_them",
+    "tests/driver/test_effects.py::test_a_running_barrier_stays_one_when_its_tool_is_configured_away",
+)
+
+# Cancelling and stopping.
+
+case(
+    "R37",
+    "a cancellation reaches the save itself, and half is stored",
+    "tests/races/test_callers.py::test_a_cancelled_caller_changes_nothing_of_the_commit",
+    "tests/cancellation/test_every_checkpoint.py::test_every_call_at_every_checkpoint",
+)
+case(
+    "R38",
+    "a cancelled statement runs on in its thread, and later work joins a transaction that nobody knows of",
+    "tests/storage/test_sqlite_commits.py::test_a_cancelled_commit_leaves_no_transaction_open",
+    "tests/cancellation/test_group_commit.py::test_any_of_them_may_be_cancelled",
+)
+case(
+    "R39",
+    "after a cancellation inside a tool no new message is taken, and nobody says why",
+    f"{INTERRUPTED}::test_a_caller_who_is_cancelled_inside_the_only_tool_may_ask_again",
+    f"{INTERRUPTED}::test_the_next_message_is_taken",
+)
+case(
+    "R41",
+    "a cancellation that is delivered again and again, and taken back each time, spins the loop",
+    f"{GROUND}::test_a_tool_that_takes_cancellation_back_spins_nothing",
+    "tests/cancellation/test_catches.py::test_a_wait_that_spins",
+)
+case(
+    "R42",
+    "an abort from inside a tool stops that tool, and the batch goes on",
+    "tests/races/test_abort.py::test_a_tool_that_aborts_its_own_run_stops_the_rest",
+)
+case(
+    "R43",
+    "a tool that does not listen makes an abort, or the end of the program, wait for it",
+    f"{TRANSCRIPT}::test_an_abort_does_not_wait_for_a_thread_that_does_not_listen",
+    f"{CLOSE}::test_what_does_not_stop_is_left_behind_and_named",
+    f"{SIGNALS}::test_each_end_has_its_code_and_holds_nobody_up",
+)
+case(
+    "R45",
+    "a restart goes on with a run whose abort was stored",
+    f"{RECOVERY}::test_a_committed_abort_is_carried_out_by_the_next_process",
+    "tests/races/test_abort_others.py::test_abort_then_close",
+)
+case(
+    "R46",
+    "an abort of a run that nobody drives is acknowledged and does nothing",
+    f"{RECOVERY}::test_abort_of_an_orphan_is_idempotent",
+)
+case(
+    "R47",
+    "the end of a program is taken for somebody's wish to cancel, and what could be resumed is settled",
+    f"{SIGNALS}::test_each_end_has_its_code_and_holds_nobody_up",
+    f"{CLOSE}::test_leaving_is_closing",
+    "tests/races/test_callers.py::test_a_natively_cancelled_pass_goes_on_with_the_next_drive",
+)
+case(
+    "R48",
+    "whoever stops looking stops the run, or whoever stops the run only stops looking",
+    "tests/races/test_callers.py::test_a_caller_who_leaves_does_not_stop_the_others",
+    "tests/races/test_callers.py::test_the_last_caller_who_leaves_does_not_stop_the_run",
+    "tests/cancellation/test_joined.py::test_the_pass_goes_on_for_who_joined_it",
+    later=(Later("a stream of events that is closed", EVENTS),),
+)
+case(
+    "R50",
+    "a thread that cannot be stopped acts later, is run again, or lends its timeout to what it calls",
+    f"{LANES}::test_a_plain_tool_that_ends_late_is_not_run_again",
+    f"{LANES}::test_a_timeout_is_not_inherited_by_what_the_tool_calls",
+)
+case(
+    "R52",
+    "a close shuts the store before the last writes, and their failure is swallowed",
+    "tests/races/test_close.py::test_a_callers_commit_then_close",
+    "tests/races/test_close.py::test_close_then_a_callers_commit",
+    "tests/races/test_close.py::test_close_in_the_middle_of_an_intent",
+    f"{CLOSE}::test_an_answer_completed_within_the_grace_is_kept_and_its_calls_are_not_begun",
+    "tests/session/test_life.py::test_closed_twice_or_by_many_it_is_closed_once",
+)
+
+# What is on disk.
+
+case(
+    "R53",
+    "a record that was cut off swallows the one that is written next",
+    "tests/storage/test_jsonl.py::test_a_record_torn_at_any_byte_is_cut_off_before_the_first_append",
+    "tests/storage/test_jsonl.py::test_a_tail_is_kept_aside_for_the_owner_alone_and_reported",
+)
+case(
+    "R55",
+    "what cannot be loaded is shown as empty, or is made anew beside the old",
+    "tests/session/test_opening.py::test_an_id_that_is_not_there_is_an_error_and_makes_nothing",
+    "tests/session/test_opening.py::test_a_file_of_something_else_is_an_error_and_stays_as_it_is",
+    "tests/session/test_opening.py::test_a_folder_in_the_place_of_a_file_is_an_error",
+    "tests/session/test_opening.py::test_a_file_that_may_not_be_read_is_an_error",
+    "tests/storage/test_jsonl.py::test_corruption_names_file_line_offset_and_reason_and_changes_nothing",
+    "tests/storage/test_sqlite_file.py::test_what_is_not_ours_is_told_apart_and_left_alone",
+)
+case(
+    "R57",
+    "a full disk leaves half a record, or ends all writing without a word",
+    "tests/storage/test_jsonl.py::test_a_full_disk_faults_and_leaves_the_last_good_size",
+    "tests/storage/test_jsonl.py::test_a_failed_sync_faults_every_commit_on_its_way_in_order",
+    "tests/storage/test_sqlite_commits.py::test_a_full_disk_faults_every_session_and_the_file_opens_again",
+    f"{TRANSCRIPT}::test_nothing_goes_on_past_a_commit_that_failed",
+)
+case(
+    "R59",
+    "records of one session are written to another one that is open in the same process",
+    f"{LANES}::test_two_sessions_of_one_process_never_mix",
+    "tests/storage/test_jsonl.py::test_a_foreign_record_is_never_taken_in",
+    "tests/storage/test_jsonl.py::test_a_file_of_another_session_is_refused",
+)
+case(
+    "R60",
+    "a derived index or counter disagrees with the record, and is believed",
+    "tests/storage/test_sqlite_file.py::test_what_can_be_summed_is_not_believed",
+    "tests/storage/test_jsonl.py::test_a_whole_record_that_does_not_fit_is_refused",
+    "tests/testing/test_invariants.py::test_stats_beside_the_ledger_are_seen",
+)
+case(
+    "R66",
+    "files that hold secrets can be read by everybody",
+    "tests/storage/test_jsonl.py::test_files_are_for_the_owner_alone",
+    "tests/storage/test_sqlite_file.py::test_only_the_owner_can_read_what_is_written",
+    "tests/storage/test_lock.py::test_file_and_folders_are_for_the_owner_alone",
+)
+
+# Text and numbers.
+
+case(
+    "R67",
+    "half a character gets in, and nothing that holds it can be sent or saved any more",
+    f"{ANSWERS}::test_broken_text_of_a_person_is_mended_once_for_all_backends",
+    "tests/tools/test_adapters.py::test_text_that_is_broken_in_every_place_is_mended_in_every_place",
+    "tests/session/test_values.py::test_lone_surrogates_are_replaced_in_values_and_keys_of_them",
+    "tests/data/test_border.py::test_surrogate_pairs_are_joined_and_lone_ones_replaced",
+    "tests/data/test_ground.py::test_a_name_outside_the_pattern_is_refused",
+)
+case(
+    "R69",
+    "a zero byte is taken by one layer and refused by the next",
+    "tests/data/test_border.py::test_text_that_other_layers_stumble_over_round_trips",
+    "tests/session/test_values.py::test_json_data_round_trips",
+    "tests/session/test_alike.py::test_one_life_on_every_backend_is_told_the_same",
+    "tests/storage/test_sqlite_commits.py::test_payloads_are_text_and_come_back_byte_for_byte",
+    "tests/data/test_ground.py::test_a_name_outside_the_pattern_is_refused",
+)
+case(
+    "R70",
+    "numbers that JSON does not have are written, and others cannot read the file",
+    f"{TRANSCRIPT}::test_each_failure_is_its_own_result",
+    "tests/session/test_values.py::test_a_value_that_could_not_be_read_back_is_refused",
+    "tests/data/test_border.py::test_what_is_not_json_is_refused_by_its_path",
+    "tests/session/test_values.py::test_an_adjustment_that_cannot_be_kept_is_refused",
+)
+case(
+    "R72",
+    "a text is cut in the middle of a character, and the whole record is lost",
+    "tests/tools/test_results.py::test_text_is_cut_at_a_code_point_with_a_mark",
+)
+
+# Owners.
+
+case(
+    "R75",
+    "two processes write one session, and one of them loses what it was told was saved",
+    "tests/races/test_ownership.py::test_two_processes_fight_for_a_session",
+    "tests/races/test_takeover.py::test_takeover_then_commit",
+    "tests/kills/test_owners.py::test_of_two_that_want_it_one_has_it",
+    "tests/session/test_opening.py::test_a_session_has_one_writer_and_many_readers",
+)
+case(
+    "R76",
+    "the lock of a dead owner locks everybody out",
+    "tests/storage/test_lock.py::test_a_killed_holder_is_replaced_at_once",
+    "tests/storage/test_lock.py::test_what_a_lock_file_says_is_no_obstacle",
+    "tests/acceptance/test_kill9.py::test_a_killed_owner_is_replaced_at_once_and_a_live_one_refuses",
+)
+case(
+    "R77",
+    "an answer that takes long, or a loop that is held up, costs the ownership; and long arguments cost their square",
+    f"{ANSWERS}::test_a_long_argument_in_small_pieces_costs_what_it_is_long",
+    "tests/storage/test_lock.py::test_an_opener_in_another_process_is_refused_at_once_and_told_who",
+)
+case(
+    "R79",
+    "an object that was handed in or out is the stored one, and changing it changes history",
+    "tests/storage/test_memory.py::test_nothing_live_is_shared",
+    "tests/session/test_operations.py::test_a_prompt_that_is_changed_after_it_was_given_changes_nothing",
+    "tests/session/test_values.py::test_a_read_value_is_not_live",
+    "tests/session/test_branches.py::test_an_appended_entry_that_is_changed_changes_nothing",
+    "tests/tools/test_adapters.py::test_a_tool_that_changes_its_arguments_changes_neither_the_next_request_nor_its_key",
+    "tests/session/test_alike.py::test_one_life_on_every_backend_is_told_the_same",
+)
+case(
+    "R80",
+    "tasks or threads that write at once get rows and structure out of step",
+    STORMS,
+    "tests/races/test_concurrency.py::test_threads_that_report_at_once",
+    f"{LANES}::test_thirty_tasks_on_ten_lanes_have_one_order",
+    "tests/session/test_life.py::test_on_another_loop_every_use_is_refused_at_once",
+)
+
+# Answers that come in pieces.
+
+case(
+    "R92",
+    "a stream that ends without its end is taken for a whole answer",
+    f"{TRANSCRIPT}::test_a_stream_that_just_ends_is_an_error",
+)
+case(
+    "R94",
+    "what people have seen of an answer is gone after an abort, an error or a crash",
+    "tests/races/test_abort.py::test_an_abort_keeps_what_was_shown",
+    f"{TRANSCRIPT}::test_a_retry_starts_from_nothing",
+    f"{RECOVERY}::test_a_committed_prefix_becomes_an_error_answer",
+    f"{CLOSE}::test_frames_and_progress_are_flushed",
+)
+case(
+    "R95",
+    "an error late in a run throws away the turns before it",
+    f"{TRANSCRIPT}::test_only_the_turn_that_failed_is_asked_again",
+)
+
+# The ledger.
+
+case(
+    "R117",
+    "attempts that failed or were stopped count as nothing, and unknown looks like zero",
+    f"{TRANSCRIPT}::test_every_attempt_is_in_the_ledger",
+    f"{ANSWERS}::test_usage_that_was_seen_before_an_abort_is_kept_and_the_rest_is_unknown",
+    f"{RECOVERY}::test_usage_that_was_seen_before_a_death_is_kept",
+    "tests/races/test_abort.py::test_request_intent_then_abort",
+)
+
+# Loops, threads and the end.
+
+case(
+    "R121",
+    "a close that was forgotten keeps the interpreter from ending",
+    "tests/acceptance/test_kill9.py::test_a_forgotten_close_never_holds_the_interpreter",
+    "tests/storage/test_sqlite_thread.py::test_a_forgotten_close_does_not_hold_up_exit",
+    "tests/storage/test_jsonl.py::test_a_forgotten_close_does_not_hold_the_interpreter",
+)
+case(
+    "R122",
+    "a thread answers a loop that has ended, and complains aloud",
+    "tests/storage/test_sqlite_thread.py::test_a_loop_that_ends_in_the_middle_is_met_with_silence",
+    "tests/storage/test_jsonl.py::test_a_loop_that_ends_before_the_report_is_no_error",
+    "tests/tools/test_threads.py::test_an_answer_after_the_loop_is_closed_is_silent",
+)
+case(
+    "R123",
+    "a close that is cancelled skips the rest of its work, and the lock stays",
+    "tests/session/test_life.py::test_a_native_cancellation_inside_close_skips_no_clean_up",
+    "tests/session/test_life.py::test_an_anyio_cancellation_inside_close_skips_no_clean_up",
+    f"{CLOSE}::test_a_cancelled_close_closes_all_the_same",
+    "tests/storage/test_sqlite_file.py::test_cancelled_opens_and_closes_leave_nothing_behind",
+)
+case(
+    "R124",
+    "a call that waits for its own loop, or its own lane, hangs instead of saying so",
+    f"{GROUND}::test_a_call_that_would_wait_for_itself_is_refused_at_once",
+    "tests/session/test_life.py::test_an_effect_never_waits_for_its_own_lane",
+    "tests/cancellation/test_surface.py::test_what_gives_something_to_wait_for_is_asynchronous",
+)
+case(
+    "R126",
+    "a task that nobody holds is collected while it runs",
+    f"{GROUND}::test_every_task_has_an_owner",
+    f"{GROUND}::test_nothing_of_a_run_is_collected_while_it_runs",
+)
+case(
+    "R127",
+    "an object of one event loop is used on the next, and fails where nobody understands it",
+    "tests/session/test_life.py::test_on_another_loop_every_use_is_refused_at_once",
+    "tests/session/test_life.py::test_a_session_of_an_ended_loop_says_so",
+    "tests/session/test_forgotten.py::test_it_can_be_opened_anew_without_closing_it",
+)
+
+# What is rebuilt.
+
+case(
+    "R137",
+    "an error is built anew after a restart, reads otherwise, and no longer fits its record",
+    f"{TRANSCRIPT}::test_each_failure_is_its_own_result",
+    "tests/compat/test_golden.py::test_nothing_stored_names_python",
+    f"{RECOVERY}::test_repair_is_made_once",
+)
+case(
+    "R138",
+    "what is stored depends on whether the answer was streamed",
+    f"{ANSWERS}::test_streamed_or_at_once_the_same_is_stored",
+    later=(Later("observers, plain and async", EVENTS),),
+)
