@@ -270,12 +270,16 @@ _call = st.builds(
     st.sampled_from([0, 0, 0, 1, 2]),
     st.integers(0, 3),
 )
+_hanging = st.builds(
+    Call, st.sampled_from(["never", "safe", "key", "alone"]), st.just("ok"), st.integers(0, 2), st.integers(0, 1)
+)
 _reply = st.one_of(
     st.builds(Reply, st.just("calls"), st.lists(_call, min_size=1, max_size=4).map(tuple)),
     st.builds(Reply, st.sampled_from(["text", "length"]), usage=st.booleans()),
     st.builds(Reply, st.just("length"), st.lists(_call, min_size=1, max_size=2).map(tuple)),
     st.builds(Reply, st.just("fail"), after_ms=st.sampled_from([None, 0, RETRY_AFTER_MS])),
-    st.builds(Reply, st.sampled_from(["cut", "hang"]), usage=st.booleans()),
+    st.builds(Reply, st.sampled_from(["hang", "hang", "hang", "cut"])),
+    st.builds(Reply, st.just("calls"), st.lists(_hanging, min_size=1, max_size=2).map(tuple)),
 )
 _direct = st.one_of(
     st.builds(SetValue, st.integers(0, 2), st.one_of(st.none(), st.integers(0, 9))),
@@ -315,9 +319,9 @@ _trouble = st.one_of(
 )
 
 
-_interruption = st.one_of(
-    st.builds(Kill),
-    st.builds(Close),
+_ending: st.SearchStrategy[Step] = st.sampled_from([Kill(), Close(), KillAt(1), KillAt(3)])
+_interruption: st.SearchStrategy[Step] = st.one_of(
+    _ending,
     st.builds(Advance),
     st.builds(KillAt, st.integers(0, 6)),
     st.builds(FailWrite, st.integers(1, 3), st.sampled_from(["before", "half", "after"])),
@@ -342,15 +346,16 @@ def _phrases(draw: st.DrawFn) -> tuple[Step, ...]:
                 Resume(lane),
             )
         case 2:  # interrupted where it hangs, waits or has ended
-            adjust = Adjust(draw(st.integers(-5, 5)), op)
-            return (run, adjust, draw(_interruption), draw(_interruption), Resume(lane))
+            again = [step for _ in range(draw(st.integers(1, 4))) for step in (draw(_ending), Resume(lane))]
+            return (run, draw(_interruption), *again)
         case 3:  # aborted there
             return (run, draw(_interruption), Abort(lane), Drive(lane, wait=draw(st.booleans()), handle=draw(_handle)))
         case 4:  # a wait that is sat out, or not
             return (Accept(lane, prompt, None, handle), Drive(lane, wait=draw(st.booleans())), Advance(), Drive(lane))
         case 5:  # configured on the way
             configure = draw(st.builds(Configure, st.just(lane), _model, _tools, _settings, _handle))
-            return (run, configure, draw(_interruption), Resume(lane))
+            adjust = Adjust(draw(st.integers(-5, 5)), op)
+            return (run, configure, adjust, draw(_ending), Resume(lane), Run(lane, draw(_prompt)))
         case _:  # a branch inside of what was said, and more said there
             at = draw(st.integers(0, 30))
             return (MakeLane(2, at), AppendEntry(2, draw(_text), draw(st.booleans())), MakeLane(1, at), Run(1, prompt))

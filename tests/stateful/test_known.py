@@ -75,6 +75,7 @@ KNOWN = {
     "an adjustment of an operation that another process goes on with": Program(
         (Accept(op=0), Adjust(5, 0), Kill(), Drive())
     ),
+    "killed by what a close saves": Program((Run(), KillAt(2), Close(), Resume()), ((HANG,),)),
     "two lanes that hang, closed together": Program(
         (Run(), Run(1, 1), Advance(), Close(), Resume(), Resume(1), Abort(1)), ((HANG, BATCH), (HANG, HANG, LATER))
     ),

@@ -24,6 +24,7 @@ from agentlane import (
 )
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore, Store
 from agentlane.testing import CountingIds, FailingStore, FaultPlan, GatedStore, ManualClock, Trace
+from agentlane.testing.gates import Hold
 from tests.stateful import programs as p
 from tests.stateful.effects import Effects
 from tests.stateful.looks import Looker
@@ -75,7 +76,7 @@ class World:
         self.base = self.new_store()
         self.failing = FailingStore(self.base, nth=None)
         self.ears = Ears(self.plan)
-        self.gated = GatedStore(WatchedStore(self.failing, self.stir, self.effects, self.ears))
+        self.gated = GatedStore(WatchedStore(self.failing, self.stir, self.effects, self.ears), hold="before_report")
         self.gated.gate.open()
         if SESSION not in [info.id for info in await self.base.list()]:
             await self.base.create(SESSION)
@@ -254,9 +255,7 @@ class World:
 
     async def _held(self, action: p.Held) -> Any:
         gate = self.gated.gate
-        self.gated.hold = action.hold
-        for storage in self.gated._open:
-            storage._hold = action.hold
+        self._hold(action.hold)
         gate.shut()
         tasks = []
         for call in action.calls:
@@ -268,6 +267,7 @@ class World:
             gate.open()
             await self.quiet()
             self.ears.deaf = False
+            self._hold("before_report")
         if action.kill or self.plan.died_at is not None:
             for task in tasks:
                 task.cancel()
@@ -276,6 +276,10 @@ class World:
             return "died"
         self._collect()
         return [await task for task in tasks]
+
+    def _hold(self, hold: Hold) -> None:
+        for storage in self.gated._open:
+            storage._hold = hold
 
     async def _direct(self, call: p.Direct) -> Any:
         session = self._here()
