@@ -118,13 +118,14 @@ async def test_a_request_gets_the_frames_of_its_own_stream_only(storage: Session
     assert (operation.staged, operation.progress, operation.memos) == ({}, {}, {})
 
 
-async def test_usage_is_what_the_operation_itself_has_used(storage: SessionStorage) -> None:
+async def test_usage_is_that_of_the_operations_own_requests(storage: SessionStorage) -> None:
     earlier = row("0000aaaa-0000-7000-8000-000000010001", "before", 1)
     await write(storage, InsertUsage(earlier))
     path = await path_of(storage, (IN, user("go")), (ANSWER, ASKING))
     mine, others = row(f"{ANSWER[:-4]}0001", "op", 10), row("0000aaaa-0000-7000-8000-000000040001", "other", 100)
     also_mine = row("0000aaaa-0000-7000-8000-000000050001", "op", 1_000)
-    for each in (mine, others, also_mine):
+    adjusted = UsageRow(id=f"{ANSWER[:-4]}0009", kind="adjustment", usage=Usage(input_tokens=7), operation_id="op")
+    for each in (mine, others, also_mine, adjusted):
         await write(storage, InsertUsage(each))
     operation = operation_at(Tools(calls=(Planned(),) * 3, answer=ANSWER))
 

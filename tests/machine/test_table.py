@@ -564,13 +564,18 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("an abort is asked for already", cancelled(ASKING), AbortRequested(78)),
     ("an abort is asked for already", cancelled(WAITING), AbortRequested(78)),
     ("an abort is asked for already", cancelled(tools(NEVER)), AbortRequested(78)),
+    ("an abort is asked for: the run ends aborted", cancelled(RESPOND), ModelUnavailable(GONE)),
+    ("an abort is asked for: the run ends aborted", cancelled(WAITING), ModelUnavailable(GONE)),
+    ("the run is about to finish", FINISH, ModelUnavailable(GONE)),
     ("the run is not about to finish", RESPOND, Finished()),
     ("the run is not about to finish", WAITING, Finished()),
 ]
 
 
 @pytest.mark.parametrize(
-    ("why", "state", "fact"), GUARDS, ids=[f"{why} ({type(state).__name__})" for why, state, _ in GUARDS]
+    ("why", "state", "fact"),
+    GUARDS,
+    ids=[f"{why} ({type(state).__name__}, {type(fact).__name__})" for why, state, fact in GUARDS],
 )
 def test_a_fact_that_does_not_fit_raises_and_moves_nothing(why: str, state: OperationState, fact: Fact) -> None:
     before = copy.deepcopy(state)
@@ -658,11 +663,7 @@ def test_whatever_order_outcomes_arrive_in_the_conversation_has_them_in_call_ord
     assert told.staged == {}
 
 
-RUNNING = [
-    row
-    for row in ROWS
-    if row.state.cancel_requested_at is None and not isinstance(row.fact, AbortRequested | ModelUnavailable)
-]
+RUNNING = [row for row in ROWS if row.state.cancel_requested_at is None and not isinstance(row.fact, AbortRequested)]
 
 
 @pytest.mark.parametrize("row", RUNNING, ids=[row.name for row in RUNNING])
