@@ -17,7 +17,7 @@ from agentlane.testing.clock import CountingIds
 from agentlane.testing.invariants import check_invariants
 from agentlane.testing.matrix.lives import bury
 from agentlane.testing.models import ScriptedModel
-from agentlane.testing.script import answer, call, hang, say, think
+from agentlane.testing.script import ScriptAnswer, answer, call, hang, say, think
 from agentlane.testing.trace import Trace
 from tests.races.stage import shape
 from tests.session.places import Place, agent_of
@@ -77,7 +77,7 @@ async def test_one_malformed_call_costs_its_siblings_nothing(place: Place) -> No
 
     from agentlane import tool
 
-    script = [
+    script: list[ScriptAnswer] = [
         [*(call("typed", x=i) for i in range(3)), call("typed", x="no"), call("leave"), call("typed", x=9)],
         "done",
     ]
@@ -95,7 +95,10 @@ async def test_one_malformed_call_costs_its_siblings_nothing(place: Place) -> No
 @pytest.mark.parametrize("deltas", [1, 3])
 async def test_streamed_or_at_once_the_same_is_stored(place: Place, deltas: int) -> None:
     """Text, reasoning and several calls: what arrives by the character is stored as what arrives whole."""
-    script = [[think("hm", signature="sig"), say("so it is"), call("give", x=1), call("give", x="é😀")], "done"]
+    script: list[ScriptAnswer] = [
+        [think("hm", signature="sig"), say("so it is"), call("give", x=1), call("give", x="é😀")],
+        "done",
+    ]
     stored = []
     for number, pieces in enumerate((None, deltas)):
         session = await place.open(f"s{number}")
@@ -200,7 +203,8 @@ async def test_nothing_is_repeated_because_it_looks_harmless(place: Place) -> No
         starts.append("hinted")
         if len(starts) == 2:
             begun.set_result(None)
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody lets it end")
 
     @tool
     async def plain() -> str:
@@ -208,7 +212,8 @@ async def test_nothing_is_repeated_because_it_looks_harmless(place: Place) -> No
         starts.append("plain")
         if len(starts) == 2:
             begun.set_result(None)
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody lets it end")
 
     hints = {"type": "object", "properties": {}, "annotations": {"readOnlyHint": True, "idempotentHint": True}}
     hinted = Tool("hinted", stuck, parameters=hints)

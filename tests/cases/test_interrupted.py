@@ -15,7 +15,7 @@ from agentlane.testing.invariants import check_invariants
 from agentlane.testing.matrix.lives import bury
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call, hang, say
-from tests.races.stage import shape
+from tests.races.stage import settled, shape
 from tests.session.places import Place
 
 
@@ -53,7 +53,7 @@ async def test_the_next_message_is_taken(place: Place, how: str) -> None:
     with pytest.raises(LaneBusy) as caught:
         await lane.accept(Prompt("hello"), operation_id="op-2")
     assert caught.value.details["operation_id"] == "op"
-    assert (await lane.drive()).result.status == "completed"  # type: ignore[union-attr]
+    assert settled(await lane.drive()).status == "completed"
     assert (await lane.run("hello", operation_id="op-2")).text == "hello to you"
 
     # Then.
@@ -118,7 +118,7 @@ async def test_a_caller_who_is_cancelled_inside_the_only_tool_may_ask_again(plac
         await lane.accept(Prompt("more"), operation_id="op-2")
     assert [each.operation_id for each in session.open_operations()] == ["op"]
     end.set_result("fine")
-    assert (await lane.drive("op")).result.text == "done"  # type: ignore[union-attr]
+    assert settled(await lane.drive("op")).text == "done"
     assert (await lane.run("more", operation_id="op-2")).text == "and more"
     assert "result fine" in shape(await lane.messages())
     model.require_no_violations()
@@ -188,7 +188,7 @@ async def test_an_outcome_whose_commit_fails_is_told_and_its_effect_is_not_repea
         place.store = inner
         session = await place.open()
         lane = await session.lane("main", agent)
-    assert (await lane.drive("op")).result.status == "completed"  # type: ignore[union-attr]
+    assert settled(await lane.drive("op")).status == "completed"
 
     # Then.
     assert paid == [1]

@@ -8,7 +8,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
-from agentlane import Agent, AgentLane, OperationResult, Prompt, Session, Settled, Tool, ToolContext, open_session
+from agentlane import (
+    Agent,
+    AgentLane,
+    OperationResult,
+    Prompt,
+    Session,
+    Settled,
+    Tool,
+    ToolContext,
+    Waiting,
+    open_session,
+)
 from agentlane.data.messages import AssistantMessage, ToolResultMessage
 from agentlane.data.operations import ReplayPolicy
 from agentlane.storage.contract import Store
@@ -108,7 +119,8 @@ class Tools:
             self._future(self._begun, label).set_result(ctx)
             if arguments.get("now"):
                 return f"{label} done"
-            return await self._future(self._ends, label)
+            ended: str = await self._future(self._ends, label)
+            return ended
 
         return Tool(name, run, replay=replay, **options)
 
@@ -209,6 +221,12 @@ async def make_stage(
         store.gate.open()
         await stage.session.close()
         await store.close()
+
+
+def settled(outcome: Settled | Waiting) -> OperationResult:
+    """The record of a drive that is to have ended."""
+    assert isinstance(outcome, Settled), outcome
+    return outcome.result
 
 
 async def turns(count: int = 10) -> None:

@@ -253,7 +253,7 @@ class Storm:
     async def _scribe(self, name: str, session: Session, dice: random.Random) -> None:
         """Values, list elements, names and ledger rows, each told when it is durable."""
         address = ValueAddress("app.storm", name, int)
-        for number in range(5):
+        for number in range(3):
             await drift(dice, 8)
             text = f"{name}-{number}"
             self.claims.elements_tried.add(text)
@@ -261,7 +261,7 @@ class Storm:
             self.claims.values_tried[name] = number
             await session.set_value(address, number)
             self.claims.values[name] = number
-            if number == 3:
+            if number == 1:
                 self.claims.names_tried.add(name)
                 await session.set_name(name)
                 if session.name not in self.claims.names_tried:

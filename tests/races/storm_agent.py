@@ -10,7 +10,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from agentlane import Agent, RetryTool, Tool, ToolContext
-from agentlane.data.messages import AssistantMessage, ModelIdentity, PartDelta, PartStart, TextPart, ToolCallPart
+from agentlane.data.messages import (
+    AssistantMessage,
+    ModelIdentity,
+    PartDelta,
+    PartStart,
+    StopReason,
+    TextPart,
+    ToolCallPart,
+)
 from agentlane.data.usage import Usage
 from agentlane.model import ModelError, ModelLimits, ModelRequest, StreamItem
 from agentlane.testing.pair import check_pairing
@@ -82,7 +90,8 @@ class StormModel:
             for index in range(1, 1 + dice.randint(1, CALLS_MAX)):
                 name = dice.choice(TOOLS)
                 content.append(ToolCallPart(id=f"{number}.{index}", name=name, arguments={"i": index}))
-        yield AssistantMessage(content=tuple(content), usage=Usage(input_tokens=1, output_tokens=1))
+        stop: StopReason = "stop" if len(content) == 1 else "tool_calls"
+        yield AssistantMessage(content=tuple(content), stop_reason=stop, usage=Usage(input_tokens=1, output_tokens=1))
 
 
 def storm_agent(effects: Effects, dice: random.Random, *, calm: bool = False) -> tuple[Agent, list[StormModel]]:
@@ -120,7 +129,7 @@ def storm_agent(effects: Effects, dice: random.Random, *, calm: bool = False) ->
         await drift(dice)
         raise RetryTool("not today")
 
-    tools = [
+    tools: list[Tool[Any, Any]] = [
         Tool("count", count),
         Tool("plain", plain),
         Tool("repeat", count, replay="safe"),

@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agentlane import Admitted, ListAddress, OperationResult, Session, Settled, open_session
+from agentlane.data.entries import Custom
 from agentlane.data.messages import AssistantMessage, TextPart, ToolResultMessage, UserMessage
-from agentlane.machine.outcomes import NOT_STARTED
+from agentlane.machine.outcomes import ABORTED, INTERRUPTED, NOT_STARTED
 from agentlane.testing.invariants import check_invariants, check_trace, check_trace_against
 
 if TYPE_CHECKING:
@@ -46,8 +47,28 @@ class Claims:
                 self.differing.append(result.operation_id)
 
 
-async def check_claims(storm: Storm, session: Session) -> None:
-    """Every invariant, every sum, and nothing that was told and is not there."""
+SEEN_SOON = ("result done", "tool error", "operation completed", "operation aborted", "answer error")
+"""What must have come about in a few storms: else they were calm."""
+SEEN = (
+    *SEEN_SOON,
+    "result not started",
+    "result aborted",
+    "result interrupted",
+    "commit frames",
+    "commit progress",
+    "commit memo",
+    "commit configure",
+    "commit outcome_staged",
+    "life calm",
+    "life close",
+    "life fault",
+)
+"""What must have come about in a few hundred."""
+
+
+async def check_claims(storm: Storm, session: Session, seen: Counter[str]) -> None:
+    """Every invariant, every sum, and nothing that was told and is not there. ``seen`` counts what came about."""
+    await _look(storm, session, seen)
     found = [
         *await check_invariants(session),
         *check_trace(storm.trace),
@@ -62,6 +83,20 @@ async def check_claims(storm: Storm, session: Session) -> None:
     ]
     assert not found, "\n".join(found)
     await _same_when_read_anew(storm, session)
+
+
+async def _look(storm: Storm, session: Session, seen: Counter[str]) -> None:
+    seen.update(f"life {end}" for end in storm.ends)
+    seen.update(f"commit {commit.name.split('+')[0]}" for commit, _ in storm.trace.commits())
+    seen.update(f"operation {result.status}" for result in storm.claims.results.values())
+    for entry in await session.entries():
+        body = entry.body
+        if isinstance(body, AssistantMessage):
+            seen[f"answer {body.stop_reason}"] += 1
+        elif isinstance(body, ToolResultMessage):
+            told = {NOT_STARTED: "result not started", ABORTED: "result aborted", INTERRUPTED: "result interrupted"}
+            last = body.text.rpartition("\n")[2]
+            seen[told.get(last, "result done" if body.text.startswith("done ") else "tool error")] += 1
 
 
 async def _application_data(claims: Claims, session: Session) -> list[str]:
@@ -81,9 +116,7 @@ async def _application_data(claims: Claims, session: Session) -> list[str]:
             found.append(f"value {key} is {values.get(key)}, not {kept} or {number}")
     if session.name is not None and session.name not in claims.names_tried:
         found.append(f"the session is named {session.name}")
-    entries = Counter(
-        entry.body.data for entry in await session.entries() if getattr(entry.body, "type", None) == "note"
-    )
+    entries = Counter(entry.body.data for entry in await session.entries() if isinstance(entry.body, Custom))
     found += [f"entry {text} is there {count} times" for text, count in entries.items() if count != 1]
     found += [f"entry {text} was not appended by anybody" for text in entries if text not in claims.entries_tried]
     for text, (lane, id) in claims.entries.items():

@@ -17,7 +17,7 @@ from agentlane.machine.outcomes import ABORTED, NOT_STARTED
 from agentlane.testing.gates import Hold
 from agentlane.testing.script import call, fail, hang, hold, say
 from tests.races.pairs import plays
-from tests.races.stage import HOLDS, Stage, Staged, turns
+from tests.races.stage import HOLDS, Stage, Staged, settled, turns
 
 # Abort and settlement.
 
@@ -40,7 +40,7 @@ async def test_settlement_then_abort(staged: Staged, where: Hold) -> None:
         receipt, outcome = await aborting, await driving
 
         assert (receipt.newly_requested, receipt.status) == (False, "completed")
-        assert outcome.result.status == "completed"
+        assert settled(outcome).status == "completed"
         assert at.names()[-2:] == ["intent", "settlement+terminal"]
         assert await at.sound() == ["user go", "assistant[stop] the answer"]
 
@@ -63,7 +63,7 @@ async def test_abort_then_settlement(staged: Staged, where: Hold) -> None:
         receipt, outcome = await aborting, await driving
 
         assert (receipt.newly_requested, receipt.status) == (True, "cancel_requested")
-        assert outcome.result.status == "aborted"
+        assert settled(outcome).status == "aborted"
         assert at.names()[-3:] == ["intent", "abort", "settlement+terminal"]
         assert await at.sound() == ["user go", "assistant[stop] the answer"]
 
@@ -81,7 +81,7 @@ async def test_abort_then_settlement_with_calls(staged: Staged) -> None:
         at.gate.open()
         await aborting
 
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         assert at.tools.starts == []
         assert await at.sound() == ["user go", "assistant[tool_calls] so (t)", f"result! {NOT_STARTED}"]
 
@@ -92,7 +92,7 @@ async def test_an_abort_keeps_what_was_shown(staged: Staged) -> None:
         driving = asyncio.ensure_future(at.lane.drive())
         await at.model.hanging()
         await at.lane.request_abort("op")
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         await at.lane.run("again", operation_id="op-2")
 
         assert await at.sound() == [
@@ -124,7 +124,7 @@ async def test_outcome_then_abort(staged: Staged, where: Hold) -> None:
         at.gate.open()
 
         assert (await aborting).newly_requested
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         assert at.names()[-3:] == ["outcome_placed+intent", "abort", "settlement+terminal"]
         assert len(at.model.requests) == 1
         assert await at.sound() == [
@@ -152,7 +152,7 @@ async def test_abort_then_outcome(staged: Staged, where: Hold) -> None:
         at.gate.open()
         await aborting
 
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         assert len(at.model.requests) == 1
         assert await at.sound() == [
             "user go",
@@ -181,7 +181,7 @@ async def test_request_intent_then_abort(staged: Staged, where: Hold) -> None:
         at.gate.open()
         await aborting
 
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         assert at.model.requests == []
         assert at.names()[-3:] == ["intent", "abort", "settlement+terminal"]
         assert await at.sound() == ["user go", "assistant[aborted/aborted] "]
@@ -202,7 +202,7 @@ async def test_abort_then_request_intent(staged: Staged, where: Hold) -> None:
         at.gate.open()
         await aborting
 
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         assert at.model.requests == []
         assert at.names()[-2:] == ["abort", "terminal"]
         assert await at.sound() == ["user go"]
@@ -225,7 +225,7 @@ async def test_tool_intent_then_abort(staged: Staged, where: Hold) -> None:
         at.gate.open()
         await aborting
 
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         assert at.tools.starts == []
         assert await at.sound() == [
             "user go",
@@ -255,7 +255,7 @@ async def test_a_tool_that_aborts_its_own_run_stops_the_rest(staged: Staged) -> 
         original.function = aborting
         outcome = await at.lane.drive()
 
-        assert outcome.result.status == "aborted"
+        assert settled(outcome).status == "aborted"
         assert refused == ["would_deadlock"]
         assert at.tools.starts == ["t1"]
         assert len(at.model.requests) == 1
@@ -277,7 +277,7 @@ async def test_an_abort_and_the_end_of_a_wait(staged: Staged, first: str) -> Non
             await at.model.hanging()
         await at.lane.request_abort("op")
 
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         assert await at.sound() == [
             "user go",
             "assistant[error/overloaded] ",
@@ -294,7 +294,7 @@ async def test_an_abort_keeps_results_that_came_and_leaves_no_call_without_one(s
         await at.tools.begun("t3")
         await at.lane.request_abort("op")
 
-        assert (await driving).result.status == "aborted"
+        assert settled(await driving).status == "aborted"
         await at.lane.run("go on", operation_id="op-2")
         assert await at.sound() == [
             "user go",

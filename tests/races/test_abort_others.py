@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from agentlane import LaneBusy, Prompt, SessionClosed, UnknownOperation
 from agentlane.testing.gates import Hold
 from agentlane.testing.script import hang, say
 from tests.races.pairs import plays
-from tests.races.stage import HOLDS, Staged, turns
+from tests.races.stage import HOLDS, Staged, settled, turns
 
 
 @plays("abort/abort", first="one")
@@ -78,7 +79,7 @@ async def test_accept_then_abort_of_the_one_before(staged: Staged, where: Hold) 
         at.gate.open()
         await accepting
 
-        assert (await at.lane.drive("x")).result.status == "completed"  # type: ignore[union-attr]
+        assert settled(await at.lane.drive("x")).status == "completed"
         assert await at.sound() == ["user go", "assistant[stop] first", "user more", "assistant[stop] second"]
 
 
@@ -91,7 +92,7 @@ async def test_abort_and_configure(staged: Staged, where: Hold, first: str) -> N
     async with staged(["second"], "t", hold=where) as at:
         at.gate.shut()
         before = len(at.trace)
-        acts = {
+        acts: dict[str, Any] = {
             "abort": lambda: at.lane.request_abort("op"),
             "configure": lambda: at.lane.configure(settings={"a": 1}),
         }

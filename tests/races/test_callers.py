@@ -15,7 +15,7 @@ from agentlane import (
 )
 from agentlane.testing.gates import Hold
 from agentlane.testing.script import call, fail
-from tests.races.stage import HOLDS, Staged, turns
+from tests.races.stage import HOLDS, Staged, settled, turns
 
 # Callers who are cancelled in the middle of a commit.
 
@@ -62,7 +62,7 @@ async def test_a_cancelled_caller_changes_nothing_of_the_commit(
 
         if what == "accept":
             assert (await at.lane.accept(Prompt("more"), operation_id="x")).operation_id == "x"
-        result = (await at.lane.drive()).result if what != "drive" else (await at.lane.drive("op")).result
+        result = settled(await at.lane.drive()) if what != "drive" else settled(await at.lane.drive("op"))
         assert result.status == ("aborted" if what == "abort" else "completed")
         assert at.names().count({"drive": "intent"}.get(what, what)) <= 2
         await at.sound()
@@ -79,7 +79,7 @@ async def test_a_caller_who_leaves_does_not_stop_the_others(staged: Staged) -> N
             await leaving
         at.tools.release("t1")
 
-        assert (await staying).result.status == "completed"
+        assert settled(await staying).status == "completed"
         assert at.tools.starts == ["t1"]
 
 
@@ -93,7 +93,7 @@ async def test_the_last_caller_who_leaves_does_not_stop_the_run(staged: Staged) 
         assert at.lane.inspect().driving
         at.tools.release("t1")
 
-        assert (await at.lane.drive("op")).result.status == "completed"
+        assert settled(await at.lane.drive("op")).status == "completed"
         assert at.tools.starts == ["t1"]
 
 
@@ -126,7 +126,7 @@ async def test_a_natively_cancelled_pass_goes_on_with_the_next_drive(staged: Sta
         again = asyncio.ensure_future(at.lane.drive())
         await at.tools.begun("t1")
         at.tools.release("t1")
-        assert (await again).result.status == "completed"
+        assert settled(await again).status == "completed"
         assert at.tools.starts == ["t1", "t1"]
         assert "result t1 done" in await at.sound()
 
@@ -151,5 +151,5 @@ async def test_a_wait_ends_with_its_last_observer(staged: Staged) -> None:
         assert at.clock.sleepers == ()
 
         at.clock.advance(5_000)
-        assert (await at.lane.drive("op")).result.text == "done"
+        assert settled(await at.lane.drive("op")).text == "done"
         assert [request.attempt for request in at.model.requests] == [1, 2]

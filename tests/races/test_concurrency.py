@@ -20,7 +20,7 @@ from agentlane.testing.script import call
 from agentlane.testing.trace import Trace
 from tests.races.stage import BACKENDS, Backend, make_store
 from tests.races.storm import play
-from tests.races.storm_claims import check_claims
+from tests.races.storm_claims import SEEN, SEEN_SOON, check_claims
 
 ROUNDS, ROUNDS_WHOLE = 10, {"memory": 400, "jsonl": 350, "sqlite": 250}
 """Rounds of a storm on each backend; a thousand in all when they are whole."""
@@ -33,17 +33,24 @@ GUARD_S = 60.0
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_storms(backend: Backend, tmp_path: Path, whole: bool) -> None:
     """Tasks that accept, drive, abort, configure, append, write and read, over closes and faults, by dice."""
+    seen: Counter[str] = Counter()
     for seed in range(ROUNDS_WHOLE[backend] if whole else ROUNDS):
         folder = tmp_path / str(seed)
         folder.mkdir()
         before = set(threading.enumerate())
 
         async def storm(seed: int = seed, folder: Path = folder) -> None:
-            await play(seed, lambda place, clock: make_store(backend, place, clock), folder, check_claims)
+            await play(
+                seed,
+                lambda place, clock: make_store(backend, place, clock),
+                folder,
+                lambda storm, session: check_claims(storm, session, seen),
+            )
             assert asyncio.all_tasks() == {asyncio.current_task()}, f"seed {seed}"
 
         asyncio.run(storm())
         assert_no_thread_of(before, f"seed {seed}")
+    assert [each for each in (SEEN if whole else SEEN_SOON) if not seen[each]] == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -32,8 +32,7 @@ def test_what_is_said_to_be_played_is_a_test_of_the_backends_it_names() -> None:
         assert each.pair in PAIRS, each
         assert each.function.__name__.startswith("test_"), each
         assert "staged" in inspect.signature(each.function).parameters, each
-    marker = conftest.staged._fixture_function_marker  # type: ignore[attr-defined]
-    assert tuple(marker.params) == BACKENDS
+    assert conftest.staged._fixture_function_marker.params == BACKENDS
 
 
 @pytest.mark.parametrize("pair", LATER)

@@ -14,7 +14,7 @@ from agentlane.testing.faults import Where
 from agentlane.testing.gates import Hold
 from agentlane.testing.script import call
 from tests.races.pairs import plays
-from tests.races.stage import HOLDS, Stage, Staged, turns
+from tests.races.stage import HOLDS, Stage, Staged, settled, turns
 
 
 @plays("accept/reopen", first="accept")
@@ -67,7 +67,7 @@ async def test_reopen_then_accept_and_drive(staged: Staged) -> None:
         assert at.names(since=before) == []
 
         await other.accept(Prompt("more"), operation_id="x")
-        assert (await other.drive("x")).result.status == "completed"  # type: ignore[union-attr]
+        assert settled(await other.drive("x")).status == "completed"
         assert (await at.end()).status == "completed"
         lines = await at.sound()
         assert lines[:2] == ["user go", "assistant[tool_calls]  (stubborn)"]

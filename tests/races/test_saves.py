@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -183,7 +184,7 @@ async def test_of_two_outcomes_one_comes_first(staged: Staged, where: Hold, firs
         ]
 
 
-async def step_behind_configure(at: Stage) -> tuple[int, list[asyncio.Future[object]]]:
+async def step_behind_configure(at: Stage) -> tuple[int, list[asyncio.Future[Any]]]:
     """Hold a configuration's commit, and let the pass take its place behind it: what it decides there comes first.
 
     Gives the length of the trace before, and the two callers, to be waited for."""

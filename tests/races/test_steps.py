@@ -23,7 +23,7 @@ from agentlane.testing.gates import Hold
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call, hold
 from tests.races.pairs import plays
-from tests.races.stage import HOLDS, Staged, turns
+from tests.races.stage import HOLDS, Staged, settled, turns
 
 # Accept and accept.
 
@@ -102,7 +102,7 @@ async def test_accept_while_the_same_operation_settles(staged: Staged) -> None:
 
         assert (await again).operation_id == "op"
         assert (await other).operation_id == "op-2"
-        assert (await driving).result.status == "completed"
+        assert settled(await driving).status == "completed"
         assert at.names()[-2:] == ["settlement+terminal", "accept"]
 
 
@@ -167,7 +167,7 @@ async def test_intent_then_configure(staged: Staged, where: Hold) -> None:
         at.gate.open()
         await configuring
 
-        assert (await driving).result.text == "by the new one"
+        assert settled(await driving).text == "by the new one"
         assert (len(at.model.requests), len(new.requests)) == (1, 1)
         new.require_no_violations()
         await at.sound()
@@ -188,7 +188,7 @@ async def test_configure_then_intent(staged: Staged, where: Hold) -> None:
         at.gate.open()
         await configuring
 
-        assert (await driving).result.text == "by the new one"
+        assert settled(await driving).text == "by the new one"
         assert (len(at.model.requests), len(new.requests)) == (0, 1)
 
 
@@ -250,7 +250,7 @@ async def test_accept_and_configure(staged: Staged, where: Hold, first: str) -> 
         await at.end()
         at.gate.shut()
         before = len(at.trace)
-        acts = {
+        acts: dict[str, Any] = {
             "accept": lambda: at.lane.accept(Prompt("more"), operation_id="x"),
             "configure": lambda: at.lane.configure(model="scripted:new"),
         }
@@ -270,7 +270,7 @@ async def test_accept_and_configure(staged: Staged, where: Hold, first: str) -> 
             if any(getattr(write, "address", None) == addresses.op_config("x") for write in commit.writes)
         ]
         assert handed_on == (["accept", "configure"] if first == "accept" else ["accept"])
-        assert (await at.lane.drive()).result.text == "by the new one"
+        assert settled(await at.lane.drive()).text == "by the new one"
         await at.sound()
 
 
@@ -330,7 +330,7 @@ async def test_accept_then_settlement(staged: Staged) -> None:
         assert caught.value.details["operation_id"] == "op"
         assert at.names()[-1] == "intent"
 
-        assert (await driving).result.status == "completed"
+        assert settled(await driving).status == "completed"
         assert await at.sound() == ["user go", "assistant[stop] done"]
 
 
