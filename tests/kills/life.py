@@ -104,6 +104,7 @@ class _Life:
         job, chance = self._job, random.Random(self._job.seed)
         main = asyncio.current_task()
         assert main is not None
+        self._probe.loop = asyncio.get_running_loop()
         if job.hosted:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate, main.cancel)
         self._tell(Started())
@@ -163,16 +164,11 @@ class _Life:
         """Every lane's prompts; said again after a death, each is the same request."""
         lanes = [self._lane(session, name, outside) for name in self._work.lanes]
         working = [asyncio.ensure_future(each) for each in lanes]
-        for task in working:
-            task.add_done_callback(_take)
         try:
-            # Cancelled, it does not wait for lanes that wait for a commit: that may be on its way until this one closes.
-            done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
+            await asyncio.gather(*working)
         finally:
-            for task in working:
-                task.cancel()
+            for each in working:
+                each.cancel()
             self._closing()
 
     async def _lane(self, session: Session, name: str, outside: Outside) -> None:
@@ -206,12 +202,6 @@ class _Life:
         tell(self._reports, report)
 
 
-def _take(task: asyncio.Task[None]) -> None:
-    """What a lane ended with is looked at, also where nobody waits for it any more."""
-    if not task.cancelled():
-        task.exception()
-
-
 async def _make_session(store: Store) -> None:
     if SESSION not in [info.id for info in await store.list()]:
         try:
@@ -230,6 +220,7 @@ class _StoppingProbe:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.closing = threading.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     def reached(self, boundary: str) -> None:
         with self._lock:
@@ -254,7 +245,9 @@ class _StoppingProbe:
                 os.kill(os.getpid(), signal.SIGTERM)
             case "int":
                 os.kill(os.getpid(), signal.SIGINT)
-        if stop.first_closing and threading.current_thread() is not threading.main_thread():
+        if stop.first_closing and self.loop is not None and threading.current_thread() is not threading.main_thread():
+            # A signal that comes just before the loop falls asleep is seen when it wakes, and nothing else wakes it.
+            self.loop.call_soon_threadsafe(lambda: None)
             self.closing.wait()
 
 
