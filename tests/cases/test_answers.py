@@ -201,6 +201,8 @@ async def test_nothing_is_repeated_because_it_looks_harmless(place: Place) -> No
 
     async def stuck(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
         starts.append("hinted")
+        if len(starts) > 2:
+            return "again"
         if len(starts) == 2:
             begun.set_result(None)
         await asyncio.get_running_loop().create_future()
@@ -210,6 +212,8 @@ async def test_nothing_is_repeated_because_it_looks_harmless(place: Place) -> No
     async def plain() -> str:
         """Read something; changes nothing, and is idempotent."""
         starts.append("plain")
+        if len(starts) > 2:
+            return "again"
         if len(starts) == 2:
             begun.set_result(None)
         await asyncio.get_running_loop().create_future()
