@@ -288,6 +288,7 @@ def test_a_view_is_a_snapshot_that_reads_like_a_sequence() -> None:
 
     assert len(view) == 2 and list(view) == [user("a"), saying("b")]
     assert view == [user("a"), saying("b")] and view != [user("a")]
+    assert view[0] == user("a") == view[-2]
     assert view[-1] == saying("b") == view[1] and view[-2:] == [user("a"), saying("b")] and view[5:] == []
     assert user("c") not in view and list(reversed(view)) == [saying("b"), user("a")]
     for index in (2, -3):
