@@ -1,7 +1,7 @@
 """Claim: a defect in the library is found, by a program that meets it and by programs that nobody wrote for it.
 
-The whole form of the property in ``test_stateful`` meets each of these defects within 240 of its 400 programs; the
-searches here are of those that are met soon, so that they stay cheap.
+Random programs met each of these defects within 240 of them when they were put in; the searches here are of those that
+are met soon, so that they stay cheap.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from tests.stateful.programs import Program, programs
 
 NAMES = [defect.name for defect in DEFECTS]
 MET_SOON = [
-    "an adjustment is not in the stats",
     "a result is lost by reopening",
     "a configuration is not stored",
     "a call marked never runs again",
     "a killed commit is there",
-    "restarts are not counted",
 ]
 
 
@@ -42,7 +40,7 @@ def test_random_programs_meet_a_defect(name: str, whole: bool, monkeypatch: pyte
     if not whole:
         pytest.skip("only with --whole")
 
-    @settings(max_examples=60, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=200, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
     @given(programs(phrases_max=8))
     def search(program: Program) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -15,8 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from tests.stateful.play import run
 from tests.stateful.programs import Program, programs
 
+PROGRAMS_MAX = 200
+"""Of some eight steps each, on three backends, with everything compared after each: enough for a minute."""
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+@settings(
+    max_examples=min(settings().max_examples, PROGRAMS_MAX),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(programs(phrases_max=8))
 def test_all_backends_do_as_the_plain_model_says(program: Program) -> None:
     with tempfile.TemporaryDirectory() as folder:
