@@ -17,6 +17,7 @@ from tests.stateful.programs import (
     Call,
     Close,
     Configure,
+    CreateBranch,
     Drive,
     FailWrite,
     Held,
@@ -76,6 +77,9 @@ KNOWN = {
         (Accept(op=0), Adjust(5, 0), Kill(), Drive())
     ),
     "killed by what a close saves": Program((Run(), KillAt(2), Close(), Resume()), ((HANG,),)),
+    "a branch made where a making of it failed": Program(
+        (Run(), FailWrite(), CreateBranch(1), CreateBranch(1, 0)),
+    ),
     "two lanes that hang, closed together": Program(
         (Run(), Run(1, 1), Advance(), Close(), Resume(), Resume(1), Abort(1)), ((HANG, BATCH), (HANG, HANG, LATER))
     ),
