@@ -36,7 +36,7 @@ LOOK_AT_ALL_EVERY = 8
 
 
 _MADE = re.compile(r"\((branch|lane)\) moved")
-"""To be dropped once the trace knows that a branch whose making failed may not be there: made again, it moves nowhere."""
+"""To be dropped once a trace knows that a branch whose making failed may not be there; made again, it does not move."""
 
 
 class Differs(AssertionError):
