@@ -381,6 +381,8 @@ class _TraceWalk:
         self._unknown: dict[int, Submitted] = {}
         self._last_seq: dict[str, int] = {}
         self._tips: dict[tuple[str, str], list[str | None]] = {}
+        self._maybe_made: set[tuple[str, str]] = set()
+        """Branches whose making was not reported: if it came to nothing, their first tip may still be any."""
         self._states: dict[str, list[OperationState]] = {}
         self._cancelled: set[str] = set()
         self._inserted: dict[tuple[str, str], int] = {}
@@ -414,7 +416,10 @@ class _TraceWalk:
                     self._states.setdefault(write.address.key, []).append(state)
                 if isinstance(write, SetValue) and write.address.namespace == addresses.BRANCH_TIP:
                     tip = codec.OPTIONAL_TEXT.decode(write.payload, "trace")
-                    self._tips.setdefault((session_id, write.address.key), []).append(tip)
+                    key = (session_id, write.address.key)
+                    if key not in self._tips:
+                        self._maybe_made.add(key)
+                    self._tips.setdefault(key, []).append(tip)
 
     def _commit(self, commit: Submitted, report: Committed) -> None:
         self._unknown.pop(commit.number, None)
@@ -449,10 +454,12 @@ class _TraceWalk:
                 self._found.append(f"I8: operation {key} was to be aborted and ended {status}")
         elif space == addresses.BRANCH_TIP:
             tip = codec.OPTIONAL_TEXT.decode(write.payload, "trace")
-            before = self._tips.get((commit.session_id, key))
+            branch = (commit.session_id, key)
+            before = None if branch in self._maybe_made else self._tips.get(branch)
+            self._maybe_made.discard(branch)
             if before is not None and tip not in (*before, *inserted):
                 self._found.append(f"I11: commit {commit.number} ({commit.name}) moved branch {key} to {tip}")
-            self._tips[commit.session_id, key] = [tip]
+            self._tips[branch] = [tip]
 
     def _request(self, event: Began) -> None:
         for state in self._states.get(event.operation_id, ()):

@@ -23,16 +23,16 @@ class _LateGate(Gate):
 
     def __init__(self) -> None:
         super().__init__()
-        self._dropped: set[int] = set()
+        self._dropped: list[Callable[[], None]] = []
 
     def arrive(self, name: str, go_on: Callable[[], None]) -> None:
         self._wait(go_on, TURNS)
 
     def drop(self, go_on: Callable[[], None]) -> None:
-        self._dropped.add(id(go_on))
+        self._dropped.append(go_on)
 
     def _wait(self, go_on: Callable[[], None], turns: int) -> None:
-        if id(go_on) in self._dropped:
+        if any(each is go_on for each in self._dropped):
             return
         if turns:
             asyncio.get_running_loop().call_soon(self._wait, go_on, turns - 1)

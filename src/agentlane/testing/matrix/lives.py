@@ -71,6 +71,7 @@ async def _ended(life: Life[W], scenario: Scenario[W], probe: StopProbe) -> End:
     finally:
         dying.cancel()
     await bury(life.session, acting, *others)
+    await life.history.witness.bury(life.number)
     return "killed"
 
 

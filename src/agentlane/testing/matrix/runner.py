@@ -26,8 +26,8 @@ HANG_S = 300
 """A history that takes longer hangs. It never decides anything else: nothing in one waits for time to pass."""
 AGAIN_ON_DISK = 20
 """On a persistent store a recovery is stopped at every so-manieth of its boundaries, unless told otherwise."""
-AGAIN_ON_THE_WAY = 3
-"""A process that was told to close or to abort is killed at most at every third boundary that it passes then."""
+AGAIN_ON_THE_WAY = 5
+"""A process that was told to close or to abort is killed at most at every fifth boundary that it passes then."""
 AGAIN_AFTER_CLOSE = 5
 """After a clean close the recovery is stopped that many times less often than after a kill: it finds no more."""
 FAILURES_MAX = 25

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +57,10 @@ class Witness:
     def __init__(self) -> None:
         self.starts: list[Start] = []
         self.asked: list[Asked] = []
+        self._lock = threading.Lock()
+        self._dead: set[int] = set()
+        self._inside: Counter[int] = Counter()
+        self._quiet: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = {}
 
     def agent(self, agent: Agent[Any, Any], *, life: int) -> Agent[Any, Any]:
         """A copy of ``agent`` whose tools and models are watched."""
@@ -63,9 +70,47 @@ class Witness:
         watched.tools = {name: _WatchedTool(each, self, life) for name, each in agent.tools.items()}
         return watched
 
+    async def bury(self, life: int) -> None:
+        """No tool begins in this process any more. Returns once plain functions that run in its threads have ended.
+
+        A real death would end them; here they would go on beside the next process.
+        """
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._dead.add(life)
+            if not self._inside[life]:
+                return
+            future = loop.create_future()
+            self._quiet[life] = loop, future
+        await future
+
+    def enter(self, life: int) -> None:
+        """A tool begins; ``ProcessIsDead`` if its process is."""
+        with self._lock:
+            if life in self._dead:
+                raise ProcessIsDead(f"process {life} is dead")
+            self._inside[life] += 1
+
+    def leave(self, life: int) -> None:
+        """A tool has returned: with its value, or with what is to be awaited."""
+        with self._lock:
+            self._inside[life] -= 1
+            waiting = None if self._inside[life] else self._quiet.pop(life, None)
+        if waiting is not None:
+            waiting[0].call_soon_threadsafe(_wake, waiting[1])
+
     def of_call(self, call_id: str) -> list[Start]:
         """The starts of one call, in order."""
         return [each for each in self.starts if each.call_id == call_id]
+
+
+class ProcessIsDead(BaseException):
+    """A thread of a process that was killed goes no further."""
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _WatchedTool(Tool[Any, Any]):
@@ -76,6 +121,13 @@ class _WatchedTool(Tool[Any, Any]):
         self._life = life
 
     def call(self, checked: Any, context: ToolContext[Any]) -> Any:
+        self._witness.enter(self._life)
+        try:
+            return self._begin(checked, context)
+        finally:
+            self._witness.leave(self._life)
+
+    def _begin(self, checked: Any, context: ToolContext[Any]) -> Any:
         start = Start(
             life=self._life,
             tool=self.name,
