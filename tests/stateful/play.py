@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,6 @@ VALUES = (
 LISTS = ("pending.frames", "app.lists")
 LOOK_AT_ALL_EVERY = 8
 """Steps between two looks at every label and every result."""
-
-
-_MADE = re.compile(r"\((branch|lane)\) moved")
-"""To be dropped once a trace knows that a branch whose making failed may not be there; made again, it does not move."""
 
 
 class Differs(AssertionError):
@@ -140,7 +135,7 @@ class _Played:
         for world in self.worlds:
             assert world.session is not None
             self.same(world, "the trace in the store", await check_trace_against(world.trace, world.session), [])
-            found = [each for each in check_trace(world.trace) if not each.startswith("I11") or not _MADE.search(each)]
+            found = check_trace(world.trace)
             self.same(world, "the trace", found, [])
 
     def same(self, world: World, what: str, got: Any, want: Any) -> None:

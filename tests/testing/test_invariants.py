@@ -18,11 +18,12 @@ from agentlane.data.operations import Checkpoint, EffectPending, Generating, Lan
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import AppendElement, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
-from agentlane.errors import LaneBusy
+from agentlane.errors import LaneBusy, SessionFaulted
 from agentlane.ids import call_id
 from agentlane.storage.contract import EntryRow, SessionStorage
 from agentlane.storage.memory import MemoryStore
 from agentlane.testing.clock import CountingIds, ManualClock
+from agentlane.testing.faults import FailingStore
 from agentlane.testing.invariants import (
     check_invariants,
     check_nothing_written,
@@ -504,3 +505,18 @@ async def test_a_live_session_on_disk_is_never_called_broken(tmp_path: Path) -> 
                     assert await check_invariants(session) == []
             await driving
         assert await check_invariants(session) == []
+
+
+async def test_a_branch_whose_making_failed_may_be_made_anywhere() -> None:
+    trace = Trace()
+    inner = FailingStore(MemoryStore(), nth=None)
+    async with open_session(trace.store(inner)) as session:
+        root = await session.create_branch("root")
+        await root.append_message(user("hi"))
+        inner.fail_next()
+        with pytest.raises(SessionFaulted):
+            await session.create_branch("b")
+        await session.reopen()
+        await session.create_branch("b", at=root.tip())
+
+    assert check_trace(trace) == []
