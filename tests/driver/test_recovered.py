@@ -78,6 +78,18 @@ def test_an_operation_that_is_made_knows_nothing_yet() -> None:
     assert operation.abort_waiting is False and operation.cancelled is False
 
 
+def test_each_step_that_is_taken_gives_the_operation_a_version_it_never_had() -> None:
+    operation = an_operation()
+    finish = Checkpoint(next="finish", trigger="in")
+
+    versions = []
+    for _ in range(3):
+        operation.take_state(finish, UsageTotals(rows=1), {})
+        versions.append(operation.version)
+
+    assert versions == [1, 2, 3] and operation.state is finish and operation.usage.rows == 1
+
+
 def test_what_was_read_from_the_store_is_taken_whole() -> None:
     operation, read = an_operation(), an_operation()
     read.take_answer(AssistantMessage(content=(TextPart(text="so"), CALL), stop_reason="length"))
