@@ -111,21 +111,19 @@ async def reached() -> CrashReport:
         (ABORT_LEFT, "close@{} / kill@commit.abort.after#1", ("effect.tool.start#1",)),
     ]
     for scenario, text, places in again:
-        for place in places:
-            report.merge(await crash_matrix(scenario, stores=["memory"], only=text.format(place)))
-    for place in ("before", "inside", "after"):
-        text = f"close@commit.settlement+tool_intents.before#1, kill@commit.close.{place}#1"
-        report.merge(await crash_matrix(SLOTS, stores=["late"], only=text))
+        report.merge(await crash_matrix(scenario, stores=["memory"], only=[text.format(place) for place in places]))
+    text = "close@commit.settlement+tool_intents.before#1, kill@commit.close.{}#1"
+    closes = [text.format(place) for place in ("before", "inside", "after")]
+    report.merge(await crash_matrix(SLOTS, stores=["late"], only=closes))
     return report
 
 
 async def pairs_reached(scenarios: list[Scenario[Any]], places: list[str]) -> CrashReport:
     """Calls under way that the next process finds, at these boundaries, and again with an abort committed."""
     report = CrashReport()
+    texts = [text for place in places for text in (f"kill@{place}", f"abort@{place}, kill@commit.abort.after#1")]
     for scenario in scenarios:
-        for place in places:
-            for text in (f"kill@{place}", f"abort@{place}, kill@commit.abort.after#1"):
-                report.merge(await crash_matrix(scenario, stores=["memory"], only=text))
+        report.merge(await crash_matrix(scenario, stores=["memory"], only=texts))
     return report
 
 

@@ -56,7 +56,7 @@ async def crash_matrix(
     stores: StoreChoice = ("memory", "jsonl", "sqlite"),
     ways: Sequence[How] = WAYS,
     depth: Depth | None = None,
-    only: str | None = None,
+    only: str | Sequence[str] | None = None,
     every_boundary: bool = False,
     failures_max: int = FAILURES_MAX,
     folder: Path | None = None,
@@ -64,9 +64,9 @@ async def crash_matrix(
 ) -> CrashReport:
     """Play every history of ``scenarios`` on ``stores`` and check what came of each; see the package's text.
 
-    ``only`` plays one history: the text that a failure names. ``every_boundary`` asks that, over all scenarios, a
-    process is killed at each boundary that the library has. Histories on disk are kept in fresh folders below
-    ``folder``, or below a temporary one. ``progress`` is called with each line of the table as it is known.
+    ``only`` plays one history, or several: the text that a failure names. ``every_boundary`` asks that, over all
+    scenarios, a process is killed at each boundary that the library has. Histories on disk are kept in fresh folders
+    below ``folder``, or below a temporary one. ``progress`` is called with each line of the table as it is known.
 
     Returns the report, and raises ``CrashMatrixError`` with it if any history did not end as it must, once all have
     been played or ``failures_max`` have failed. It may not be called while other work runs on the event loop that must
@@ -83,7 +83,7 @@ async def crash_matrix(
                 if only is None:
                     await run.all(ways, depth or Depth(), number)
                 else:
-                    await run.one(parse_stops(only))
+                    await run.some([parse_stops(each) for each in ([only] if isinstance(only, str) else only)])
             told(report.line(run.row))
     if every_boundary:
         report.missed = sorted(library_boundaries() - report.killed_rows())
@@ -131,11 +131,13 @@ class _Run:
         self._reference: Ended | None = None
         report.rows.append(self.row)
 
-    async def one(self, stops: Stops) -> None:
-        """The history without stops, and this one."""
+    async def some(self, histories: Sequence[Stops]) -> None:
+        """The history without stops, and these."""
         reference = await self._play(())
-        if reference is not None and stops:
-            await self._play(stops)
+        if reference is not None:
+            for stops in histories:
+                if stops:
+                    await self._play(stops)
 
     async def all(self, ways: Sequence[How], depth: Depth, number: int) -> None:
         """Every history. ``number`` is that of the store."""
