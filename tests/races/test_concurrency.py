@@ -24,17 +24,30 @@ from tests.races.storm_claims import SEEN, SEEN_SOON, check_claims
 
 ROUNDS, ROUNDS_WHOLE = 10, {"memory": 400, "jsonl": 350, "sqlite": 250}
 """Rounds of a storm on each backend; a thousand in all when they are whole."""
+ROUNDS_EACH = 50
+"""Rounds of one test."""
 BATCHES, BATCHES_WHOLE = 3, 30
 THREADS = 24
 GUARD_S = 60.0
 """How long is waited for a thread before the test fails, rather than hang."""
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_storms(backend: Backend, tmp_path: Path, whole: bool) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        whole = metafunc.config.getoption("--whole")
+        parts = []
+        for backend in BACKENDS:
+            rounds = ROUNDS_WHOLE[backend] if whole else ROUNDS
+            parts += [
+                (backend, range(first, min(first + ROUNDS_EACH, rounds))) for first in range(0, rounds, ROUNDS_EACH)
+            ]
+        metafunc.parametrize(("backend", "seeds"), parts, ids=[f"{backend}-{seeds.start}" for backend, seeds in parts])
+
+
+def test_storms(backend: Backend, seeds: range, tmp_path: Path, whole: bool) -> None:
     """Tasks that accept, drive, abort, configure, append, write and read, over closes and faults, by dice."""
     seen: Counter[str] = Counter()
-    for seed in range(ROUNDS_WHOLE[backend] if whole else ROUNDS):
+    for seed in seeds:
         folder = tmp_path / str(seed)
         folder.mkdir()
         before = set(threading.enumerate())
