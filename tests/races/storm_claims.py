@@ -48,7 +48,7 @@ class Claims:
 
 
 THREADS_BEGIN_LATE = True
-"""A plain function whose call was left behind before its thread came to it begins all the same; remove this when not."""
+"""A plain function whose call was left behind before its thread came to it begins all the same; remove when not."""
 SEEN_SOON = ("result done", "tool error", "operation completed", "operation aborted", "answer error")
 """What must have come about in a few storms: else they were calm."""
 SEEN = (

@@ -17,7 +17,7 @@ from agentlane.testing.invariants import check_invariants
 from tests.races import contender
 from tests.races.contender import DIED, LOG, dies, store_at
 
-TURNS, TURNS_WHOLE = 2, 60
+TURNS, TURNS_WHOLE = 2, 30
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
