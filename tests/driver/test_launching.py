@@ -10,14 +10,17 @@ import pytest
 
 from agentlane import (
     Agent,
+    AssistantMessage,
     ModelIdentity,
     ModelLimits,
     ModelRequest,
     Prompt,
     RetryPolicy,
     Session,
+    SessionClosed,
     Settled,
     StreamItem,
+    TextPart,
     ToolContext,
     ToolResultMessage,
     WouldDeadlock,
@@ -28,6 +31,8 @@ from agentlane.agent import RunInfo
 from agentlane.ids import call_id
 from agentlane.storage import MemoryStore
 from agentlane.testing import ManualClock, ScriptedModel, call, fail
+
+NOTHING: tuple[StreamItem, ...] = ()
 
 
 @pytest.fixture
@@ -107,7 +112,7 @@ class AsksItself:
             await self.lane.drive()
         except WouldDeadlock as error:
             self.raised.append(error)
-        for item in ():
+        for item in NOTHING:
             yield item
 
 
@@ -118,6 +123,22 @@ async def test_a_request_knows_the_lane_that_waits_for_it(session: Session) -> N
     await lane.run("go")
 
     assert len(model.raised) == 1, "it was refused, not left hanging"
+
+
+async def test_a_call_knows_the_lane_that_waits_for_it(session: Session) -> None:
+    @tool
+    async def drives() -> str:
+        try:
+            await lane.drive()
+        except WouldDeadlock:
+            return "refused"
+        return "hung"
+
+    lane = await session.lane("main", Agent(model=ScriptedModel([[call("drives")], "done"]), tools=[drives]))
+
+    await lane.run("go")
+
+    assert [each.text for each in await lane.messages() if isinstance(each, ToolResultMessage)] == ["refused"]
 
 
 class Stubborn:
@@ -137,7 +158,7 @@ class Stubborn:
                 await self.over.wait()
             except asyncio.CancelledError:
                 pass
-        for item in ():
+        for item in NOTHING:
             yield item
 
 
@@ -170,3 +191,38 @@ async def test_what_does_not_stop_is_left_behind_after_the_operations_own_grace(
         stubborn.over.set()
         results = [each for each in await lane.messages() if isinstance(each, ToolResultMessage)]
         assert len(results) == (what == "call")
+
+
+class FinishesItsWord(Stubborn):
+    """A model whose answer is whole just when it is told to stop."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        self.asked.set()
+        try:
+            await self.over.wait()
+        except asyncio.CancelledError:
+            pass
+        yield AssistantMessage(content=(TextPart(text="done"),), stop_reason="stop")
+
+
+async def test_a_close_keeps_the_last_answer_that_came_back_within_the_grace() -> None:
+    """There is no batch whose calls could be put back, so nothing else is to be done, and nothing goes wrong."""
+    model = FinishesItsWord()
+    store = MemoryStore()
+    await store.create("s")
+    session = await open_session(store, session_id="s")
+    lane = await session.lane("main", Agent(model=model))
+    await lane.accept(Prompt("go"), operation_id="op")
+    driving = asyncio.ensure_future(lane.drive("op"))
+    await model.asked.wait()
+
+    await session.close()
+
+    with pytest.raises(SessionClosed):
+        await driving
+    assert session.findings == ()
+    async with open_session(store, session_id="s") as again:
+        lane = await again.lane("main", Agent(model=model))
+        assert [each.text for each in await lane.messages() if isinstance(each, AssistantMessage)] == ["done"]
+        outcome = await lane.drive("op")
+        assert isinstance(outcome, Settled) and outcome.result.text == "done"
