@@ -29,6 +29,7 @@ from agentlane import (
     open_session,
     tool,
 )
+from agentlane.driver import threads
 from agentlane.driver.drive import Pass
 from agentlane.machine.outcomes import INTERRUPTED
 from agentlane.storage import MemoryStore
@@ -439,3 +440,50 @@ def test_an_interrupt_in_the_middle_of_a_report_leaves_a_session_that_can_be_clo
         loop.run_until_complete(session.close())
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+async def test_a_function_whose_thread_comes_too_late_never_begins(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may take any time to run a thread: one that begins after its call was given up must do nothing."""
+    late: list[Callable[[], None]] = []
+
+    class LateThread:
+        def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **options: Any) -> None:
+            late.append(lambda: target(*args))
+
+        def start(self) -> None:
+            pass
+
+    monkeypatch.setattr(threads.threading, "Thread", LateThread)
+    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.001)
+    starts: list[int] = []
+
+    @tool(replay="never")
+    def work() -> str:
+        starts.append(1)
+        return "done"
+
+    store, clock = MemoryStore(), ManualClock()
+    session = await open_session(store, clock=clock)
+    lane = await session.lane("main", Agent(model=ScriptedModel([[call("work")], "done"]), tools=[work]))
+    running = asyncio.ensure_future(lane.run("go", operation_id="op"))
+    while not late:
+        await asyncio.sleep(0)
+    ending = asyncio.ensure_future(session.close() if how == "close" else lane.request_abort("op"))
+    while not clock.sleepers:
+        await asyncio.sleep(0)
+    clock.advance(2_000)
+    await ending
+
+    if how == "close":
+        with pytest.raises(AgentLaneError):
+            await running
+        session = await open_session(store, read_only=True)
+        operation = (await session.lane("main", lane.agent)).inspect().operation
+        assert operation is not None and [each.status for each in operation.calls] == ["planned"]
+    else:
+        assert (await running).status == "aborted"
+        assert "aborted before this call started" in (await texts(lane))[1]
+    late[0]()
+    assert starts == []
+    await session.close()

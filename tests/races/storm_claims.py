@@ -47,8 +47,6 @@ class Claims:
                 self.differing.append(result.operation_id)
 
 
-THREADS_BEGIN_LATE = True
-"""A plain function whose call was left behind before its thread came to it begins all the same; remove when not."""
 SEEN_SOON = ("result done", "tool error", "operation completed", "operation aborted", "answer error")
 """What must have come about in a few storms: else they were calm."""
 SEEN = (
@@ -83,8 +81,6 @@ async def check_claims(storm: Storm, session: Session, seen: Counter[str]) -> No
         *await _conversations(storm, session),
         *await _ledger(storm.claims, session),
     ]
-    if THREADS_BEGIN_LATE and not storm.undisturbed:
-        found = [each for each in found if not (each.startswith("I6: call ") and " of plain " in each)]
     assert not found, "\n".join(found)
     await _same_when_read_anew(storm, session)
 

@@ -18,7 +18,7 @@ VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 async def start(threads: Threads, function: Callable[[], Any]) -> asyncio.Future[tuple[Any, BaseException | None]]:
     """Wait for a thread, then start ``function`` in it."""
     await threads.turn()
-    return threads.run(asyncio.get_running_loop(), contextvars.copy_context(), function)
+    return threads.run(asyncio.get_running_loop(), contextvars.copy_context(), function, lambda: True)
 
 
 async def run(threads: Threads, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -55,7 +55,7 @@ async def test_it_runs_in_the_context_it_is_given() -> None:
     context.run(VARIABLE.set, "given")
 
     await threads.turn()
-    value, _ = await threads.run(asyncio.get_running_loop(), context, VARIABLE.get)
+    value, _ = await threads.run(asyncio.get_running_loop(), context, VARIABLE.get, lambda: True)
     other, _ = await run(threads, VARIABLE.get)
 
     assert (value, other) == ("given", "unset")

@@ -60,6 +60,7 @@ class CallEffect:
         "_stopped_by",
         "_task",
         "_thread",
+        "_ticket",
         "_timers",
         "_told",
         "_tool",
@@ -92,6 +93,7 @@ class CallEffect:
         self._begun = False
         self._ended = False
         self._told = False
+        self._ticket: list[None] = [None]
         self._thread: asyncio.Future[tuple[Any, BaseException | None]] | None = None
         self._timers: list[asyncio.Task[Any]] = []
         self._task: asyncio.Task[Any] | None = None
@@ -118,6 +120,7 @@ class CallEffect:
         """The session is dead or faulted: no report will be taken."""
         self._ended = self._mark.ended = self._told = True
         self._stopped_by = "close"
+        self._take_ticket()
         if self._task is not None:
             self._task.cancel()
         self._cancel_timers()
@@ -191,7 +194,15 @@ class CallEffect:
         runtime = self._runtime
         context = runtime.context.copy()
         context.run(self._mark.set)
-        return runtime.threads.run(runtime.loop, context, function)
+        return runtime.threads.run(runtime.loop, context, function, self._take_ticket)
+
+    def _take_ticket(self) -> bool:
+        """Whether this is the first to ask: the thread, which then begins, or who leaves it behind before that."""
+        try:
+            self._ticket.pop()  # atomic
+        except IndexError:
+            return False
+        return True
 
     def _failed(self, error: BaseException) -> Sealed | None:
         name = self._tool.name
@@ -232,6 +243,10 @@ class CallEffect:
             return
         where = "task" if self._thread is None else "thread"
         if self._thread is not None:
+            if self._take_ticket() and self._stopped_by != "timeout":  # its thread has not come to it in all that time
+                self._begun = False
+                self._end(None)
+                return
             self._runtime.threads.left_behind(self._thread)
         self._runtime.found(
             f"the {where} of tool {self._tool.name!r} (call {self._call.id!r}) did not end within "

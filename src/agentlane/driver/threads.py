@@ -73,16 +73,23 @@ class Threads:
                     waiter.set_exception(NoThread(str(error)))
 
     def run(
-        self, loop: asyncio.AbstractEventLoop, context: contextvars.Context, function: Callable[[], Any]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+        function: Callable[[], Any],
+        begins: Callable[[], bool],
     ) -> asyncio.Future[tuple[Any, BaseException | None]]:
-        """Start ``function``; the future gets its value and what it raised."""
+        """Start ``function``; the future gets its value and what it raised.
+
+        The thread may take its time to begin: it asks ``begins`` right before, and does nothing if that is False.
+        """
         future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
         def work() -> Callable[[], None]:
             value: Any = None
             error: BaseException | None = None
             try:
-                value = context.run(function)
+                value = context.run(function) if begins() else None
             except BaseException as raised:  # handed over as a value, whatever it is
                 error = raised
 
