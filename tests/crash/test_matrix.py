@@ -13,14 +13,12 @@ from typing import Any, get_args
 
 import pytest
 
-from agentlane.testing import CrashReport, Depth, Scenario, crash_matrix, library_boundaries
+from agentlane.testing import Depth, Scenario, crash_matrix, library_boundaries
 from agentlane.testing.faults import Point
 from agentlane.testing.matrix.builtin import SCENARIOS
-from agentlane.testing.matrix.builtin.aborts import ABORT_LEFT, ABORT_TOOLS
-from agentlane.testing.matrix.builtin.bounds import REPLAYS
-from agentlane.testing.matrix.builtin.changed import CHANGED, CURRENT, STORED
-from agentlane.testing.matrix.builtin.plain import BAD_CALLS, BARRIER, MEMO, RETRY, SLOTS, STREAM
-from agentlane.testing.matrix.builtin.writes import APPLICATION
+from agentlane.testing.matrix.builtin.changed import CURRENT, STORED
+from agentlane.testing.matrix.builtin.plain import BARRIER, STREAM
+from agentlane.testing.matrix.builtin.reach import reach_everywhere, reach_pairs_in_parallel, reach_pairs_one_by_one
 from agentlane.testing.matrix.checks import check_history
 from agentlane.testing.matrix.found import Current
 from agentlane.testing.matrix.history import History
@@ -89,47 +87,10 @@ async def test_without_stops_it_is_as_written(name: str, tmp_path: Path) -> None
 
 # What is reached.
 
-ONE_BY_ONE = [each for each in CHANGED if "one by one" in each.name]
-IN_PARALLEL = [each for each in CHANGED if "in parallel" in each.name]
-
-
-async def reached() -> CrashReport:
-    """The histories that it takes to be everywhere once, in memory."""
-    report = CrashReport()
-    everywhere = Depth(again=0)
-    for scenario in (BAD_CALLS, MEMO, STREAM, APPLICATION):
-        report.merge(await crash_matrix(scenario, stores=["memory"], ways=["kill"], depth=everywhere))
-    again = [
-        (RETRY, "kill@commit.settlement.{}#1", ("after",)),
-        (REPLAYS, "kill@effect.tool.end#1 / kill@commit.replay_intent.{}#1", ("before", "inside", "after")),
-        (REPLAYS, "kill@effect.model.start#1 / kill@commit.recovered_response.{}#1", ("before", "inside", "after")),
-        (ABORT_TOOLS, "kill@commit.abort.{}#1", ("before", "inside", "after")),
-        (CHANGED[4], "kill@effect.tool.end#1 / kill@commit.configure.{}#1", ("before", "inside", "after")),
-        (ABORT_LEFT, "kill@{} / kill@commit.abort.after#1", ("commit.accept.after#1", "effect.model.start#1")),
-        (ABORT_LEFT, "kill@{} / kill@commit.abort.after#1", ("commit.settlement.after#1", "effect.tool.start#1")),
-        (ABORT_LEFT, "kill@{} / kill@commit.abort.after#1", ("commit.outcome_placed+intent.after#1",)),
-        (ABORT_LEFT, "close@{} / kill@commit.abort.after#1", ("effect.tool.start#1",)),
-    ]
-    for scenario, text, places in again:
-        report.merge(await crash_matrix(scenario, stores=["memory"], only=[text.format(place) for place in places]))
-    text = "close@commit.settlement+tool_intents.before#1, kill@commit.close.{}#1"
-    closes = [text.format(place) for place in ("before", "inside", "after")]
-    report.merge(await crash_matrix(SLOTS, stores=["late"], only=closes))
-    return report
-
-
-async def pairs_reached(scenarios: list[Scenario[Any]], places: list[str]) -> CrashReport:
-    """Calls under way that the next process finds, at these boundaries, and again with an abort committed."""
-    report = CrashReport()
-    texts = [text for place in places for text in (f"kill@{place}", f"abort@{place}, kill@commit.abort.after#1")]
-    for scenario in scenarios:
-        report.merge(await crash_matrix(scenario, stores=["memory"], only=texts))
-    return report
-
 
 async def test_everything_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
     """Every boundary kills, every state and call status is found by a next process, and every pair of policies."""
-    report = await reached()
+    report = await reach_everywhere()
 
     assert library_boundaries() - report.killed_rows() == set()
 
@@ -140,13 +101,8 @@ async def test_everything_is_reached(capsys: pytest.CaptureFixture[str]) -> None
     # Each pair of stored and current policy, running and aborted, in parallel and one by one.
     assert set(get_args(Current)) == set(CURRENT)
     pairs = {(old, new, cancelled) for old in STORED.values() for new in CURRENT for cancelled in (False, True)}
-    parallel = await pairs_reached(IN_PARALLEL, ["commit.settlement+tool_intents.after#1", "effect.tool.start#4"])
+    parallel, sequential = await reach_pairs_in_parallel(), await reach_pairs_one_by_one()
     assert pairs - set(parallel.calls) == set()
-    starts = [
-        "commit.settlement+tool_intents.after#1",
-        *(f"commit.outcome_placed+tool_intents.after#{n}" for n in (1, 2)),
-    ]
-    sequential = await pairs_reached(ONE_BY_ONE, starts)
     assert pairs - set(sequential.calls) == set()
     report.merge(parallel)
     report.merge(sequential)

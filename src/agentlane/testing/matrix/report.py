@@ -106,6 +106,7 @@ class CrashReport:
 
     def merge(self, other: CrashReport) -> None:
         """Take over what another run did and found."""
+        self.width = max(self.width, other.width)
         self.rows += other.rows
         for name in ("killed", "closed", "aborted", "states", "calls"):
             getattr(self, name).update(getattr(other, name))

@@ -90,8 +90,8 @@ def _other_model(life: Life[Hands]) -> Agent[Any, Any]:
 
 MODEL_GONE = Scenario("a model that is gone afterwards", agent=_other_model, world=Hands, check=check_effects)
 
-CHANGED = (
-    *(_changed(current, parallel=True) for current in CURRENT),
-    *(_changed(current, parallel=False) for current in CURRENT),
-    MODEL_GONE,
-)
+PARALLEL = tuple(_changed(current, parallel=True) for current in CURRENT)
+ONE_BY_ONE = tuple(_changed(current, parallel=False) for current in CURRENT)
+INACTIVE = PARALLEL[CURRENT.index("inactive")]
+
+CHANGED = (*PARALLEL, *ONE_BY_ONE, MODEL_GONE)
