@@ -32,6 +32,7 @@ from tests.kills.reports import (
     Aborting,
     Accepted,
     Closed,
+    Closing,
     Job,
     Opened,
     Pended,
@@ -151,12 +152,16 @@ class _Life:
         if not self._asked_to_end:
             self._asked_to_end = True
             end()
-            self._closing()
+            self._close_soon()
 
-    def _closing(self, turns: int = CLOSING_TURNS) -> None:
-        """The session is being closed, or will be in a few turns: then let threads go on that wait for that."""
-        if turns:
-            asyncio.get_running_loop().call_soon(self._closing, turns - 1)
+    def _close_soon(self) -> None:
+        """The session is closed in a few turns: then let threads go on that wait for that."""
+        self._tell(Closing())
+        self._turn(CLOSING_TURNS)
+
+    def _turn(self, left: int) -> None:
+        if left:
+            asyncio.get_running_loop().call_soon(self._turn, left - 1)
         else:
             self._probe.closing.set()
 
@@ -169,7 +174,7 @@ class _Life:
         finally:
             for each in working:
                 each.cancel()
-            self._closing()
+            self._close_soon()
 
     async def _lane(self, session: Session, name: str, outside: Outside) -> None:
         work = self._work

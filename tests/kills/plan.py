@@ -63,7 +63,7 @@ class Plan:
         counts = Counter(life.rows())
         for place, count in counts.items():
             self.reached[place] = max(self.reached.get(place, 0), count)
-            if place.part.startswith(AFTER_SIGNAL):
+            if place.part.startswith(AFTER_SIGNAL) and life.job.stops and life.job.stops[0].how in CLOSING:
                 self._led[place].append(replace(life.job.stops[0], first_closing=True))
         if life.how is not None:
             self.hows[life.how] += 1
@@ -80,11 +80,12 @@ class Plan:
         """How to kill one of the rows that are missing: whether in a recovery, and where to stop the process."""
         row = self.chance.choice(sorted(self.missing()))
         place = self.chance.choice(sorted(each for each in self.reached if each.row == row))
-        if place.part.startswith(AFTER_SIGNAL):
-            stops = self._while_closing(place)
-        else:
-            stops = [Stop(self.chance.choice(DEADLY), row, self.chance.randint(1, self.reached[place]))]
-        return place.part.endswith(AGAIN), stops
+        in_recovery = place.part.endswith(AGAIN)
+        if not place.part.startswith(AFTER_SIGNAL):
+            return in_recovery, [Stop(self.chance.choice(DEADLY), row, self.chance.randint(1, self.reached[place]))]
+        if self._led[place] and self.chance.random() < 0.5:
+            return in_recovery, self._while_closing(place)
+        return False, [self._at_intents(), Stop(self.chance.choice(DEADLY), row)]
 
     def lead(self, history: History) -> Life:
         """Let a process of ``history`` die before a recovery that is hunted in: mostly while effects are under way."""
@@ -127,12 +128,13 @@ class Plan:
         return [Stop(how, place.row, nth, first_closing=self.chance.random() < 0.5)]
 
     def _while_closing(self, place: Place) -> list[Stop]:
-        """Tell a process to close as one was told that reached this row then, or in the middle of what comes before
-        most that is done in a close, and end it there."""
-        signals = self._led[place]
-        if self.chance.random() < 0.5:
-            signals = [Stop(how, INTENTS, nth, first_closing=True) for how in sorted(CLOSING) for nth in (1, 2)]
+        """Tell a process to close as one was told that reached this row then, and end it there."""
+        signals = self._led[place] or [self._at_intents()]
         return [self.chance.choice(signals), Stop(self.chance.choice(DEADLY), place.row)]
+
+    def _at_intents(self) -> Stop:
+        """Told to close while effects are intended, which then do not begin, a process writes most in its close."""
+        return Stop(self.chance.choice(sorted(CLOSING)), INTENTS, first_closing=True)
 
     def _places(self, part: str) -> list[Place]:
         return sorted(place for place in self.reached if place.part == part)

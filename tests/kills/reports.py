@@ -121,13 +121,19 @@ class Stopping(Struct, frozen=True, tag="stopping"):
     boundary: str
 
 
+class Closing(Struct, frozen=True, tag="closing"):
+    """The process is about to close its session, whoever told it to."""
+
+
 class Closed(Struct, frozen=True, tag="closed"):
     """The session is closed; with ``done`` after all work was done."""
 
     done: bool
 
 
-Report: TypeAlias = Started | Opened | Refused | Reached | Published | Accepted | Aborting | Settled | Stopping | Closed
+Report: TypeAlias = (
+    Started | Opened | Refused | Reached | Published | Accepted | Aborting | Settled | Stopping | Closing | Closed
+)
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report)

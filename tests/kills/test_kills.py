@@ -61,24 +61,23 @@ async def test_ended_anyhow_anywhere_it_goes_on(
     # Given: what is reached when nobody stops it.
     await finish(history(), plan)
 
-    # When: processes are ended, up to three in one history.
-    while plan.kills < wanted:
-        made = history()
-        for _ in range(plan.chance.randint(1, DEATHS_MAX)):
-            if plan.end_one(made).how is None:
+    # When: processes are ended, up to three in one history, and then where a boundary was let be so far.
+    for some in (wanted // 2, wanted):
+        while plan.kills < some:
+            made = history()
+            for _ in range(plan.chance.randint(1, DEATHS_MAX)):
+                if plan.end_one(made).how is None:
+                    break
+            await finish(made, plan)
+        for _ in range(HUNTS_MAX if whole else 0):
+            if not plan.missing():
                 break
-        await finish(made, plan)
-
-    # When: a boundary was let be so far.
-    for _ in range(HUNTS_MAX if whole else 0):
-        if not plan.missing():
-            break
-        in_recovery, stops = plan.hunt()
-        made = history()
-        if in_recovery:
-            plan.lead(made)
-        plan.count(made.run(*stops))
-        await finish(made, plan)
+            in_recovery, stops = plan.hunt()
+            made = history()
+            if in_recovery:
+                plan.lead(made)
+            plan.count(made.run(*stops))
+            await finish(made, plan)
 
     # Then: every kind of end and every boundary was there.
     with capsys.disabled() if whole else nullcontext():
