@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from agentlane import Agent, AssistantMessage, Prompt, SessionFaulted, StoreBusy, ToolContext, open_session, tool
+from agentlane import (
+    Agent,
+    AssistantMessage,
+    Prompt,
+    SessionClosed,
+    SessionFaulted,
+    StoreBusy,
+    ToolContext,
+    ToolResultMessage,
+    open_session,
+    tool,
+)
 from agentlane.data.writes import Write
 from agentlane.storage.contract import Commit, Pending, SessionStorage
 from agentlane.storage.memory import MemoryStore
@@ -160,3 +171,41 @@ async def test_progress_is_saved_though_the_clock_is_set_back() -> None:
         await lane.run("go")
 
     assert saved == ["progress", "progress"]
+
+
+@pytest.mark.parametrize("how", ["abort", "close"])
+async def test_progress_of_one_call_is_never_that_of_a_later_one(how: str) -> None:
+    """Call 0 of the next answer has said nothing yet when it is given up."""
+    hanging = asyncio.Event()
+    store = MemoryStore()
+
+    @tool(replay="never")
+    async def step(number: int, ctx: ToolContext[Any]) -> str:
+        if number == 1:
+            await ctx.progress("half of the first")
+            return "first"
+        hanging.set()
+        await asyncio.get_running_loop().create_future()
+        return "never"
+
+    def agent() -> Agent:
+        return Agent(model=ScriptedModel([[call("step", number=1)], [call("step", number=2)], "done"]), tools=[step])
+
+    session = await open_session(store)
+    lane = await session.lane("main", agent())
+    running = asyncio.ensure_future(lane.run("go", operation_id="op"))
+    await hanging.wait()
+    if how == "abort":
+        await lane.request_abort("op")
+        await running
+    else:
+        await session.close()
+        with pytest.raises(SessionClosed):
+            await running
+        session = await open_session(store)
+        lane = await session.lane("main", agent())
+        await lane.drive("op")
+
+    results = [each.text for each in await lane.messages() if isinstance(each, ToolResultMessage)]
+    assert results[0] == "first" and "half" not in results[1]
+    await session.close()
