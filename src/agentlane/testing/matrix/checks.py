@@ -11,6 +11,8 @@ from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
 from agentlane.data.operations import OutcomeReady, Placed, Tools
+from agentlane.data.results import OperationResult
+from agentlane.data.usage import UsageTotals
 from agentlane.data.writes import SetValue
 from agentlane.driver.tool_results import error_text, seal_value
 from agentlane.driver.views import resolve_call
@@ -73,7 +75,7 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
         story = ended.stories[name] = tell(path, results, name)
         ended.complaints += await _check_story(history, story, oracle, name)
     ended.complaints += _check_requests(history, list(entries.values()))
-    ended.complaints += await _check_ledger(session, entries)
+    ended.complaints += await _check_ledger(session, entries, history.results)
     ended.complaints += _check_starts(history)
     ended.aborts = _aborts(history)
     for story in ended.stories.values():
@@ -246,11 +248,20 @@ def _said(message: AssistantMessage) -> str:
     return f"{message.text!r} with calls {[(each.id, each.name) for each in message.calls]}"
 
 
-async def _check_ledger(session: Session, entries: Mapping[str, Entry]) -> list[str]:
+async def _check_ledger(
+    session: Session, entries: Mapping[str, Entry], results: Sequence[OperationResult]
+) -> list[str]:
     rows = [each.row for each in await session.usage() if each.row.kind == "attempt"]
     answers = {id for id, entry in entries.items() if isinstance(entry.body, AssistantMessage) and entry.body.model}
     charged = Counter(row.entry_id for row in rows)
     found = [f"answer {id} has {charged[id]} rows in the ledger" for id in sorted(answers) if charged[id] != 1]
+    for result in results:
+        totals = UsageTotals()
+        for row in rows:
+            if row.operation_id == result.operation_id:
+                totals = totals.plus(row)
+        if result.usage != totals:
+            found.append(f"operation {result.operation_id} says that it used {result.usage}, and the ledger {totals}")
     for row in rows:
         entry = entries.get(row.entry_id or "")
         if entry is None:
@@ -305,6 +316,8 @@ def _check_end(history: History[Any], chapter: Chapter, aborts: set[str]) -> Ite
     most = max(restarts.values(), default=0)
     if result.code == "restarts_exhausted" and most <= limits.max_restarts:
         yield f"operation {result.operation_id} gave up after {most} restarts, and {limits.max_restarts} are allowed"
+    if result.status == "completed" and chapter.turns and result.text != chapter.turns[-1].answer.text:
+        yield f"operation {result.operation_id} has the text {result.text!r}, not that of its last answer"
     if result.status == "completed" and most > limits.max_restarts:
         yield f"operation {result.operation_id} was restarted {most} times, and {limits.max_restarts} are allowed"
 

@@ -18,8 +18,6 @@ from agentlane.data.operations import (
 )
 from agentlane.driver.views import resolve_call
 from agentlane.ids import call_id
-from agentlane.machine.planning import may_replay
-from agentlane.machine.table import Rules
 from agentlane.storage.contract import SessionStorage
 from agentlane.testing.invariants import KEPT_VALUES, OPERATION_VALUES, PENDING_VALUES
 
@@ -97,15 +95,17 @@ class Findings:
         if found is None or self._agent is None:
             return
         state, calls = found
-        rules = Rules(config.retry, config.limits)
         for index, call in enumerate(state.calls):
             if not isinstance(call, EffectPending):
                 continue
             view = resolve_call(self._agent, config, calls[index]).view
             cancelled = state.cancel_requested_at is not None
             id = call_id(state.answer, index)
-            again = not cancelled and may_replay(call, view, rules)
             current = self._current(config, calls[index].name, problem=view.problem)
+            # The rule of replays in words of its own: what is judged must not be its own judge.
+            twice = ("safe", "idempotent")
+            bounded = call.replays < config.limits.max_replays
+            again = not cancelled and bounded and call.policy in twice and current in twice
             self.calls[id] = FoundCall(self.life, id, operation_id, call.policy, current, cancelled, again)
 
     def aborted(self, operation_id: str) -> None:

@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.operations import OutcomeReady, Placed, Tools
-from agentlane.data.results import OperationResult, Settled
+from agentlane.data.results import OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
 from agentlane.ids import call_id
 from agentlane.lane import AgentLane
@@ -159,8 +159,9 @@ class Life(Generic[W]):
         return self.history.clock
 
     async def lane(self, name: str = "main") -> AgentLane[Any, Any]:
-        """A lane of the session, run with this process's agent."""
-        return await self.session.lane(name, self.agent)
+        """A lane of the session, run with this process's agent. A wait for a retry passes at once when it is driven."""
+        lane = await self.session.lane(name, self.agent)
+        return _Lane(lane._core, lane.agent)
 
     async def drive(self, lane: AgentLane[Any, Any], operation_id: str) -> OperationResult:
         """Drive to the end; a wait for a retry passes at once."""
@@ -168,8 +169,7 @@ class Life(Generic[W]):
             outcome = await lane.drive(operation_id, wait_for_retry=False)
             if isinstance(outcome, Settled):
                 return outcome.result
-            if outcome.wake_at is not None:
-                self.clock.advance(max(0, outcome.wake_at - self.clock.now_ms()))
+            _pass_by(self.clock, outcome)
 
     async def settled(self, call_id: str) -> None:
         """Return once the outcome of that call is durable."""
@@ -178,6 +178,25 @@ class Life(Generic[W]):
     async def published(self, namespace: str) -> None:
         """Return once a commit with a write in ``namespace`` (``pending.frames``, say) is published."""
         await self.history.durable.published(namespace)
+
+
+class _Lane(AgentLane[Any, Any]):
+    """A lane on a clock that stands still: who sits out a wait for a retry lets it pass at once."""
+
+    async def drive(self, operation_id: str | None = None, *, wait_for_retry: bool = True) -> Settled | Waiting:
+        while True:
+            outcome = await super().drive(operation_id, wait_for_retry=False)
+            if isinstance(outcome, Settled) or not wait_for_retry:
+                return outcome
+            operation_id = outcome.operation_id
+            clock = self._core.runtime.clock
+            if isinstance(clock, ManualClock):
+                _pass_by(clock, outcome)
+
+
+def _pass_by(clock: ManualClock, waiting: Waiting) -> None:
+    if waiting.wake_at is not None:
+        clock.advance(max(0, waiting.wake_at - clock.now_ms()))
 
 
 class Durable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentlane.errors import InvalidDefinition
 from agentlane.testing.faults import Point
 from agentlane.testing.matrix.boundaries import library_boundaries, rows_of
 from agentlane.testing.matrix.checks import Ended, check_history
@@ -31,6 +33,9 @@ AGAIN_ON_THE_WAY = 5
 AGAIN_AFTER_CLOSE = 5
 """After a clean close the recovery is stopped that many times less often than after a kill: it finds no more."""
 FAILURES_MAX = 25
+UNCHANGING = (type(None), bool, int, float, str, bytes, tuple, frozenset)
+"""Worlds that nothing can be done to, so that all histories may have the same."""
+OTHERWISE = " (if a model or a tool may say something else each time: steady=False)"
 """A run stops looking once that many histories have failed, unless told otherwise."""
 
 
@@ -128,6 +133,7 @@ class _Run:
         self._failures_max = failures_max
         self._left: list[object] = []
         self._oracle = Oracle()
+        self._world: Any = None
         self._reference: Ended | None = None
         report.rows.append(self.row)
 
@@ -137,7 +143,7 @@ class _Run:
         if reference is not None:
             for stops in histories:
                 if stops:
-                    await self._play(stops)
+                    await self._play(stops, named=True)
 
     async def all(self, ways: Sequence[How], depth: Depth, number: int) -> None:
         """Every history. ``number`` is that of the store."""
@@ -193,11 +199,12 @@ class _Run:
                     return
                 await self._play(((stop,), (Stop("kill", point),)), once)
 
-    async def _play(self, stops: Stops, once: _Played | None = None) -> _Played | None:
-        """One history, played and checked; None if it failed. ``once`` is the one with a stop less."""
+    async def _play(self, stops: Stops, once: _Played | None = None, *, named: bool = False) -> _Played | None:
+        """One history, played and checked; None if it failed. ``once`` is the one with a stop less; one that somebody
+        ``named`` has to come about."""
         scenario, report = self._scenario, self._report
         async with self._place() as place:
-            history = History(place, scenario.world(), store=self._store, stops=stops)
+            history = History(place, self._fresh_world(), store=self._store, stops=stops)
             lives: list[Lived] = []
             complaints: list[str] = []
             ended = Ended()
@@ -217,13 +224,18 @@ class _Run:
                     complaints += ended.complaints
                     complaints += self._compared(history, ended, once)
                     if not complaints and scenario.check is not None:
-                        scenario.check(history)
+                        complaints += await _said(scenario.check(history))
                     await history.close()
             except TimeoutError:
-                complaints.append(f"it hung: not done after {HANG_S} s")
+                complaints.append(
+                    f"it hung: not done after {HANG_S} s. The clock stands still: what waits for it waits for somebody "
+                    "to advance `life.clock`; only lanes of `life.lane()` let a wait for a retry pass"
+                )
             except Exception as error:  # whatever goes wrong in a history is told with it
                 complaints.append(f"{type(error).__name__}: {error}")
-        self._count(history, lives)
+        missed = self._count(history, lives)
+        if named and not complaints:
+            complaints += [f"{stop} did not come about: no process got there" for stop in missed]
         if complaints:
             self.row.failures += 1
             failure = CrashFailure(scenario.name, self._store, stops, tuple(complaints), history.text())
@@ -237,7 +249,7 @@ class _Run:
         found: list[str] = []
         if self._reference is not None:
             if self._scenario.steady:
-                found += differs_from_reference(ended.stories, self._reference.stories)
+                found += [each + OTHERWISE for each in differs_from_reference(ended.stories, self._reference.stories)]
             stopped = any(stop.how == "abort" for stops in history.stops for stop in stops)
             if ended.aborts and not stopped and not self._reference.aborts:  # else the act aborts by itself
                 found.append(f"operations {sorted(ended.aborts)} were aborted, and nobody asked for that")
@@ -247,11 +259,24 @@ class _Run:
             # A call that the second stop found under way, or that a process refused to start in one of the two.
             excused = {call.call_id for call in history.found_calls if call.life > 2}
             excused |= {id for id in ended.calls if not history.witness.of_call(id)}
-            found += differs_from_one_recovery(once.ended.stories, ended.stories, excused)
+            differing = differs_from_one_recovery(once.ended.stories, ended.stories, excused)
+            found += [each + OTHERWISE for each in differing]
         return found
 
-    def _count(self, history: History[Any], lives: Sequence[Lived]) -> None:
+    def _fresh_world(self) -> Any:
+        world = self._scenario.world()
+        if world is self._world and not isinstance(world, UNCHANGING):
+            raise InvalidDefinition(
+                f"scenario {self._scenario.name!r}: world() gave the same {type(world).__name__} twice; each history "
+                "needs one of its own"
+            )
+        self._world = world
+        return world
+
+    def _count(self, history: History[Any], lives: Sequence[Lived]) -> list[Stop]:
+        """Count what came about; the stops that did not."""
         row, report = self.row, self._report
+        missed: list[Stop] = []
         row.histories += 1
         for number, (lived, stops) in enumerate(zip(lives, history.stops, strict=False)):
             for stop in stops:
@@ -265,10 +290,13 @@ class _Run:
                 elif stop.how == "abort" and lived.turned == "abort":
                     row.aborts += 1
                     report.aborted[stop.at.boundary] += 1
+                else:
+                    missed.append(stop)
         for findings in history.findings:
             report.states.update(findings.states)
         for call in history.found_calls:
             report.found(call)
+        return missed
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[Place]:
@@ -277,6 +305,13 @@ class _Run:
             return
         with tempfile.TemporaryDirectory(dir=self._folder) as below:
             yield Place(self._make, Path(below))
+
+
+async def _said(outcome: object) -> list[str]:
+    """What a check has to complain of, beside what it raises."""
+    if inspect.isawaitable(outcome):
+        outcome = await outcome
+    return ["check gave False: assert, or raise, what does not hold"] if outcome is False else []
 
 
 def _behind(lived: Lived, point: Point) -> list[Point]:

@@ -31,9 +31,10 @@ class Scenario(Generic[W]):
       as ``accept`` with an operation id is. Whatever it raises fails the history, but for what a stop causes.
     - ``world`` makes a fresh world for each history.
     - ``check`` is called with each history that has come to its end, one without any stop among them, and raises if the
-      world is not what it should be then.
-    - ``steady`` says that the model gives the same answers whatever the results of its calls say, as a script does.
-      Then the answers of each history are compared with those of the run without stops.
+      world is not what it should be then. It may be async.
+    - ``steady`` says that the model gives the same answers whatever the results of its calls say, as a script does, and
+      that a tool gives the same result each time. Then the answers of each history are compared with those of the run
+      without stops, and the results with those of one recovery.
     """
 
     name: str

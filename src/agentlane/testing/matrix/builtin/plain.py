@@ -37,6 +37,14 @@ PARALLEL = Scenario(
     ),
 )
 
+EQUAL = Scenario(
+    "the same call in one operation after the other",
+    world=Hands,
+    check=check_effects,
+    prompt=["first", "second"],
+    agent=agent_of(lambda: [[[call("key", x=1)], "so it is"], [[call("key", x=1), call("key", x=1)], "again"]]),
+)
+
 BARRIER = Scenario(
     "a barrier among parallel calls",
     world=Hands,
@@ -204,4 +212,4 @@ STREAM = Scenario(
     agent=agent_of(lambda: [[hold([think("why", signature="s"), say("a long answer")])]], lambda life: [], deltas=4),
 )
 
-PLAIN = (PARALLEL, BARRIER, SLOTS, RETRY, BAD_CALLS, TERMINATE, CUT, MEMO, THREADS, STREAM)
+PLAIN = (PARALLEL, EQUAL, BARRIER, SLOTS, RETRY, BAD_CALLS, TERMINATE, CUT, MEMO, THREADS, STREAM)

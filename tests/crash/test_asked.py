@@ -1,0 +1,94 @@
+"""Claim: what somebody asks of the matrix with an agent of their own is done, or the report says what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from agentlane import Agent, InvalidDefinition, Prompt, tool
+from agentlane.testing import CrashMatrixError, Depth, History, Life, Scenario, ScriptedModel, call, crash_matrix
+
+FEW = Depth(every=7, again=0)
+
+
+def sender(life: Life[list[str]]) -> Agent:
+    @tool(replay="safe")
+    async def send(to: str) -> str:
+        life.world.append(to)
+        return "sent"
+
+    return Agent(model=ScriptedModel([[call("send", to="Ada")], "Done."]), tools=[send])
+
+
+async def complaints(scenario: Scenario[Any], **options: Any) -> str:
+    with pytest.raises(CrashMatrixError) as caught:
+        await crash_matrix(scenario, stores=["memory"], **options)
+    return "\n".join(line for failure in caught.value.report.failures for line in failure.complaints)
+
+
+async def test_an_async_check_is_awaited() -> None:
+    seen: list[int] = []
+
+    async def check(history: History[list[str]]) -> None:
+        seen.append(len(history.world))
+        raise AssertionError("not so")
+
+    said = await complaints(Scenario("s", agent=sender, world=list, check=check), depth=FEW)
+    assert "AssertionError: not so" in said and seen
+
+
+async def test_a_check_that_gives_false_has_failed() -> None:
+    said = await complaints(Scenario("s", agent=sender, world=list, check=lambda history: False), depth=FEW)
+    assert "check gave False" in said
+
+
+@pytest.mark.parametrize(
+    "only",
+    ["kill@effect.tool.strt#1", "kill@effect.tool.start#9", "kill@effect.tool.start#1 / kill@effect.tool.start#2"],
+)
+async def test_a_stop_that_was_named_and_did_not_come_about_is_a_failure(only: str) -> None:
+    said = await complaints(Scenario("s", agent=sender, world=list), only=only)
+    assert f"{only.split(' / ')[-1]} did not come about" in said
+
+
+async def test_a_world_that_histories_would_share_is_refused() -> None:
+    shared: list[str] = []
+    with pytest.raises(InvalidDefinition, match=r"world\(\) gave the same list twice"):
+        await crash_matrix(Scenario("s", agent=sender, world=lambda: shared), stores=["memory"], depth=FEW)
+
+
+async def test_an_act_may_drive_its_lane_as_a_program_does() -> None:
+    """From the second restart of a turn on, an operation waits; such a wait passes at once."""
+
+    async def act(life: Life[list[str]]) -> None:
+        lane = await life.lane()
+        await lane.accept(Prompt("go"), operation_id="op")
+        await lane.drive("op")
+
+    scenario = Scenario("s", agent=sender, act=act, world=list)
+    stops = "kill@commit.intent.after#1 / kill@effect.model.start#1"
+    assert (await crash_matrix(scenario, stores=["memory"], only=stops)).passed
+
+
+@pytest.mark.parametrize("steady", [True, False])
+async def test_a_tool_that_says_something_else_each_time_is_not_steady(steady: bool) -> None:
+    numbers = count()
+
+    def agent(life: Life[Any]) -> Agent:
+        @tool(replay="safe")
+        async def tick() -> str:
+            return str(next(numbers))
+
+        return Agent(model=ScriptedModel([[call("tick")], "Done."]), tools=[tick])
+
+    scenario = Scenario("s", agent=agent, steady=steady)
+    play: Callable[[], Any] = lambda: crash_matrix(scenario, stores=["memory"])  # noqa: E731
+    if not steady:
+        assert (await play()).passed
+        return
+    with pytest.raises(CrashMatrixError) as caught:
+        await play()
+    assert "steady=False" in caught.value.report.failures[0].complaints[0]
