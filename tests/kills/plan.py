@@ -87,6 +87,18 @@ class Plan:
             return in_recovery, self._while_closing(place)
         return False, [self._at_intents(), Stop(self.chance.choice(DEADLY), row)]
 
+    @property
+    def closes_write(self) -> bool:
+        """Whether some process that was told to close reached a boundary while it did."""
+        return any(place.part.startswith(AFTER_SIGNAL) for place in self.reached)
+
+    def aim_at_a_close(self) -> list[Stop]:
+        """How to end a first process while it closes, as one was told to that reached a boundary then."""
+        places = self._places(AFTER_SIGNAL + FIRST)
+        if not places:
+            return [self._at_intents(), Stop(self.chance.choice(DEADLY), "commit.close.before")]
+        return self._while_closing(self.chance.choice(places))
+
     def lead(self, history: History) -> Life:
         """Let a process of ``history`` die before a recovery that is hunted in: mostly while effects are under way."""
         effects = [place for place in self._places(FIRST) if place.row.startswith("effect.")]
