@@ -63,7 +63,8 @@ def test_storms(backend: Backend, seeds: range, tmp_path: Path, whole: bool) -> 
 
         asyncio.run(storm())
         assert_no_thread_of(before, f"seed {seed}")
-    assert [each for each in (SEEN if whole else SEEN_SOON) if not seen[each]] == []
+    # On disk it is for the machine's pace to say how a call is met by an abort or a close.
+    assert [each for each in (SEEN if whole and backend == "memory" else SEEN_SOON) if not seen[each]] == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
