@@ -22,7 +22,7 @@ from tests.races.stage import BACKENDS, Backend, make_store
 from tests.races.storm import play
 from tests.races.storm_claims import SEEN, SEEN_SOON, check_claims
 
-ROUNDS, ROUNDS_WHOLE = 10, {"memory": 400, "jsonl": 350, "sqlite": 250}
+ROUNDS, ROUNDS_WHOLE = 10, {"memory": 600, "jsonl": 300, "sqlite": 100}
 """Rounds of a storm on each backend; a thousand in all when they are whole."""
 ROUNDS_EACH = 50
 """Rounds of one test."""
