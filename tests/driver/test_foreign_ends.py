@@ -30,7 +30,7 @@ from agentlane import (
     tool,
 )
 from agentlane.driver import threads
-from agentlane.driver.drive import Pass
+from agentlane.driver.running import RunningEffects
 from agentlane.machine.outcomes import INTERRUPTED
 from agentlane.storage import MemoryStore
 from agentlane.testing import ManualClock, ScriptedModel, call
@@ -401,19 +401,19 @@ async def test_a_streams_clean_up_is_not_left_running_by_close() -> None:
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.parametrize("which", ["call_ended", "answered"])
+@pytest.mark.parametrize("which", ["call_ended", "answer"])
 def test_an_interrupt_in_the_middle_of_a_report_leaves_a_session_that_can_be_closed(
     which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C may be raised between any two steps of ours: here between an effect's end and the pass that is told."""
-    real, left = getattr(Pass, which), [1]
+    real, left = getattr(RunningEffects, which), [1]
 
-    def interrupted(self: Pass, *args: Any, **options: Any) -> None:
+    def interrupted(self: RunningEffects, *args: Any, **options: Any) -> None:
         if left and left.pop():
             raise KeyboardInterrupt
         real(self, *args, **options)
 
-    monkeypatch.setattr(Pass, which, interrupted)
+    monkeypatch.setattr(RunningEffects, which, interrupted)
 
     @tool(replay="safe")
     async def work() -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
 from agentlane.agent import Agent
-from agentlane.data import addresses, codec
-from agentlane.data.messages import AssistantMessage, Frame, UserPart
 from agentlane.data.operations import (
     Checkpoint,
     EffectPending,
@@ -18,18 +16,14 @@ from agentlane.data.operations import (
     Tools,
 )
 from agentlane.data.results import RetryReason, Settled, Waiting
-from agentlane.data.writes import AppendElement
-from agentlane.driver.calls import CallEffect
 from agentlane.driver.draft import OperationDraft, with_answers
-from agentlane.driver.effects import StopReason
 from agentlane.driver.generation import GenerationEffect
 from agentlane.driver.lane_core import LaneCore
-from agentlane.driver.launch import launch_call, launch_request
 from agentlane.driver.line import Decision, Done
-from agentlane.driver.notes import CallNotes
 from agentlane.driver.observers import Observers
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.recovery import restored_answer
+from agentlane.driver.running import RunningEffects
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.views import ResolvedCall, Resolver, resolve_model
@@ -39,7 +33,6 @@ from agentlane.machine.facts import (
     Answered,
     CallsIntended,
     CallsNotBegun,
-    Effect,
     Fact,
     Finished,
     Interrupted,
@@ -74,18 +67,8 @@ class Pass:
         self._stopping: StopMode | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
-        # Effects that run, and their reports that no commit has taken yet.
-        self._calls: dict[int, CallEffect] = {}
-        self._outcomes: list[tuple[int, Sealed]] = []
-        self._request: GenerationEffect | None = None
-        self._last_request: GenerationEffect | None = None
-        self._answered: AssistantMessage | None = None
-        self._held: list[Effect] = []
-        """Effects whose intent is committed and which were not started, since an abort or a close came."""
-        self._never_begun: set[int] = set()
-        self._lost = False
         self._resolver = Resolver(agent)
-        self._notes = CallNotes(self.runtime, lane.line, operation, lambda index: index in self._calls)
+        self._effects = RunningEffects(self, lane, operation, agent, self._resolver)
 
     # What the lane's verbs use.
 
@@ -112,11 +95,15 @@ class Pass:
     def poke(self) -> None:
         self._wake.set()
 
+    @property
+    def winding_down(self) -> bool:
+        return self._stopping is not None
+
+    def being_cancelled(self) -> bool:
+        return self._task is not None and self._task.cancelling() > 0
+
     def abort_committed(self) -> None:
-        if self._request is not None:
-            self._request.stop("abort")
-        for call in tuple(self._calls.values()):
-            call.stop("abort")
+        self._effects.signal("abort")
         self.poke()
 
     def stop(self, mode: StopMode) -> None:
@@ -124,14 +111,14 @@ class Pass:
         if self._stopping is None or mode == "fault":
             self._stopping = mode
         if self.runtime.killed:
-            self._drop_effects()
+            self._effects.drop()
         self.poke()
 
     # The pass itself.
 
     async def _run(self) -> None:
         try:
-            while self._stopping is None and not self._lost:
+            while self._stopping is None and not self._effects.lost:
                 self._wake.clear()
                 try:
                     verdict = await self.lane.line.run(self._decide)
@@ -179,7 +166,7 @@ class Pass:
         if self._ended.is_set():
             return
         self._ended.set()
-        self._notes.close()
+        self._effects.notes.close()
         if self.lane.running is self:
             self.lane.running = None
         self._observers.tell(ending)
@@ -211,12 +198,12 @@ class Pass:
     def _decide(self) -> Decision[planning.Verdict] | Done[planning.Verdict]:
         operation = self.operation
         verdict: planning.Verdict = planning.Idle()
-        if operation.result is not None or self._stopping == "fault" or (self._lost and self._stopping is None):
+        if operation.result is not None or self._stopping == "fault" or (self._effects.lost and self._stopping is None):
             return Done(verdict)
         if self._stopping is None and not operation.abort_waiting and not operation.cancelled:
-            self._start_held()
+            self._effects.start_held()
         draft = OperationDraft(operation, self.lane.name, self.lane.tip, now=self.runtime.clock.now_ms())
-        answered, outcomes = self._answered, tuple(self._outcomes)
+        answered, outcomes = self._effects.answered, tuple(self._effects.outcomes)
         if answered is not None:
             message = with_answers(answered, tuple(self.lane.unanswered))
             self._take(draft, Answered(message, draft.now, self.runtime.rng.random()))
@@ -245,8 +232,8 @@ class Pass:
             if operation.version != version:
                 raise RuntimeError(f"operation {operation.id}: a step was published on a state it was not made for")
             if answered is not None:
-                self._answered = None
-            del self._outcomes[: len(outcomes)]
+                self._effects.answered = None
+            del self._effects.outcomes[: len(outcomes)]
             self._publish(draft)
             return verdict
 
@@ -262,7 +249,7 @@ class Pass:
 
     def _put_back(self, draft: OperationDraft) -> None:
         """A clean close knows which effects never began."""
-        held = {effect.index for effect in self._held if isinstance(effect, RunCall)} | self._never_begun
+        held = self._effects.calls_not_begun()
         if draft.result is None and isinstance(draft.state, Tools):
             calls = draft.state.calls
             indices = tuple(i for i in sorted(held) if isinstance(calls[i], EffectPending))
@@ -271,25 +258,25 @@ class Pass:
 
     def _view(self, draft: OperationDraft) -> planning.View:
         state = draft.state
-        held = () if self.operation.cancelled else self._held
+        effects = self._effects
+        held = () if self.operation.cancelled else effects.held
         started = (*draft.effects, *held)
         if isinstance(state, Tools):
             resolved = self._batch(draft)
             running = {effect.index for effect in started if isinstance(effect, RunCall)}
-            never_begun = {effect.index for effect in self._held if isinstance(effect, RunCall)} | self._never_begun
             return planning.View(
                 now=draft.now,
                 calls=[each.view for each in resolved],
-                live=frozenset(running.union(self._calls)),
-                not_begun=frozenset(never_begun),
+                live=frozenset(running.union(effects.calls)),
+                not_begun=frozenset(effects.calls_not_begun()),
                 cut=draft.cut,
             )
         model_index = 0 if isinstance(state, Checkpoint) else state.model_index
         _, problem = resolve_model(self.agent, self.operation.config, model_index)
         return planning.View(
             now=draft.now,
-            request_live=self._request is not None or any(isinstance(effect, RequestModel) for effect in started),
-            request_not_begun=any(isinstance(effect, RequestModel) for effect in self._held),
+            request_live=effects.request is not None or any(isinstance(effect, RequestModel) for effect in started),
+            request_not_begun=any(isinstance(effect, RequestModel) for effect in effects.held),
             model_problem=problem,
         )
 
@@ -337,7 +324,7 @@ class Pass:
 
     def _settled_without(self, draft: OperationDraft, index: int, why: planning.SettledWithout) -> Sealed:
         problem = self._batch(draft)[index].view.problem if why == "refused" else None
-        progress = self.progress_of(index)
+        progress = self._effects.progress_of(index)
         return seal_message(settled_without(draft.calls[index], why, problem=problem, progress=progress))
 
     # Publishing: memory takes over what is committed, and the effects that it admits start, in one synchronous step.
@@ -348,141 +335,39 @@ class Pass:
         for index in draft.settled_calls:
             operation.progress.pop(index, None)
             operation.memos.pop(index, None)
-            self._notes.forget(index)
-            self._never_begun.discard(index)
         if draft.answers:
             operation.frames.clear()
-            self._held.clear()
-        self._held = [effect for effect in self._held if self._still_held(effect, draft.state)]
+        self._effects.settled(draft.state, draft.settled_calls, answered=bool(draft.answers))
         self.lane.take_path(draft.path)
         if draft.result is not None:
             self.lane.settle(operation, draft.result)
         for effect in draft.effects:
             # An abort or a close that came while the commit was under way is looked at here.
             if self._stopping is None and not operation.abort_waiting:
-                self._start(effect)
+                self._effects.start(effect)
             else:
-                self._held.append(effect)
-        if self._held:
+                self._effects.held.append(effect)
+        if self._effects.held:
             self.poke()
-
-    def _still_held(self, effect: Effect, state: OperationState) -> bool:
-        if isinstance(effect, RunCall):
-            return isinstance(state, Tools) and isinstance(state.calls[effect.index], EffectPending)
-        return isinstance(state, Generating)
-
-    def _start_held(self) -> None:
-        """The abort that held these effects back was not committed after all."""
-        held, self._held = self._held, []
-        for effect in held:
-            self._start(effect)
-
-    def _start(self, effect: Effect) -> None:
-        match effect:
-            case RequestModel():
-                self._request = launch_request(self, self.lane, self.operation, self.agent, effect)
-                self._request.start()
-            case RunCall():
-                resolved = self._resolver.resolved[effect.index]
-                call, context = launch_call(self, self.lane, self.operation, self.agent, effect, resolved)
-                self._calls[effect.index] = call
-                call.start(context)
-            case _:
-                assert_never(effect)
-
-    # Reports of effects.
-
-    def call_ended(self, index: int, outcome: Sealed | None, *, begun: bool) -> None:
-        if self._calls.pop(index, None) is None:
-            return
-        if outcome is not None:
-            self._outcomes.append((index, outcome))
-        elif not begun:
-            self._never_begun.add(index)
-        if outcome is None and self._stopping is None and not (self.operation.cancelled and not begun):
-            self._lost = True
-        self.poke()
-
-    def being_cancelled(self) -> bool:
-        return self._task is not None and self._task.cancelling() > 0
-
-    def answered(self, message: AssistantMessage | None) -> None:
-        self._answered = message
-        self._lost = self._lost or message is None
-        self._last_request, self._request = self._request, None
-        self.poke()
-
-    async def save_frames(self, response_id: str, frames: tuple[Frame, ...]) -> None:
-        operation = self.operation
-
-        def decide() -> Decision[None] | Done[None]:
-            state = operation.state
-            if operation.result is not None or not frames:
-                return Done(None)
-            if not isinstance(state, Generating) or state.response_id != response_id:
-                return Done(None)
-            address = addresses.pending_frames(operation.id, response_id)
-
-            def publish(commit: Commit) -> None:
-                operation.frames.extend(frames)
-
-            return Decision([AppendElement(address, codec.encode(frames))], "frames", publish)
-
-        await self.lane.line.run(decide)
-
-    async def save_progress(self, index: int, content: str | Sequence[UserPart]) -> None:
-        await self._notes.save_progress(index, content)
-
-    def progress_of(self, index: int) -> tuple[UserPart, ...]:
-        return self._notes.progress_of(index)
-
-    async def save_memo(self, index: int, name: str, value: Any, running: Callable[[], bool]) -> None:
-        await self._notes.save_memo(index, name, value, running)
-
-    def memo(self, index: int, name: str, default: Any) -> Any:
-        return self._notes.memo(index, name, default)
 
     # The end of a pass whose operation goes on later.
 
     async def _wind_down(self) -> None:
         if self.runtime.killed:
-            self._drop_effects()
+            self._effects.drop()
             return
         try:
-            await self._stop_effects("close")
+            await self._effects.stop("close", self._wake)
             if self._stopping != "fault" and self.runtime.phase != "faulted":
                 self._stopping = self._stopping or "close"
                 await self._save_rest()
         except asyncio.CancelledError:
-            self._drop_effects()
+            self._effects.drop()
             raise
         except Exception as error:  # a fault, or a busy store: what is not committed is dropped
             self.runtime.found(f"closing operation {self.operation.id}: {error!r}")
 
-    async def _stop_effects(self, why: StopReason) -> None:
-        if self._request is not None:
-            self._request.stop(why)
-        for call in tuple(self._calls.values()):
-            call.stop(why)
-        while self._request is not None or self._calls:  # each ends within its grace, or is left behind then
-            self._wake.clear()
-            await self._wake.wait()
-            if self.runtime.killed:
-                self._drop_effects()
-
     async def _save_rest(self) -> None:
         """Flush what was shown and said, commit what came back in time, and put back what never began."""
-        request = self._last_request
-        if request is not None and self._answered is None:
-            await self.save_frames(request.response_id, request.take_unsaved())
-        await self._notes.flush()
+        await self._effects.flush()
         await self.lane.line.run(self._decide)
-
-    def _drop_effects(self) -> None:
-        for call in tuple(self._calls.values()):
-            call.drop()
-        self._calls.clear()
-        if self._request is not None:
-            self._request.drop()
-            self._request = None
-        self.poke()

@@ -32,7 +32,7 @@ FRAMES_BYTES_MAX = 4 * 1024 * 1024
 class GenerationOwner(Protocol):
     """What a request's task asks of the pass that runs it."""
 
-    def answered(self, message: AssistantMessage | None) -> None:
+    def answer(self, message: AssistantMessage | None) -> None:
         """The request is over: its settled message, or None where none may be made of its end. Once, on the loop."""
         ...
 
@@ -306,7 +306,7 @@ class GenerationEffect:
             if not self._told:  # Ctrl-C came in the middle of the report: nothing is known of its end
                 if not task.cancelled():
                     task.exception()  # it is raised by the loop
-                self._owner.answered(None)
+                self._owner.answer(None)
             return
         if (
             not task.cancelled()
@@ -325,7 +325,7 @@ class GenerationEffect:
         for task in (self._flusher, self._timer):
             if task is not None and task is not current:
                 task.cancel()
-        self._owner.answered(message)
+        self._owner.answer(message)
         self._told = True
 
 
