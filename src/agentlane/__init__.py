@@ -5,6 +5,7 @@ from agentlane.branch import Branch
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.entries import Custom, Entry
+from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import (
     AssistantMessage,
     ErrorInfo,
@@ -58,7 +59,7 @@ from agentlane.errors import (
     WrongProcess,
 )
 from agentlane.ids import IdSource, Uuid7Source
-from agentlane.inspection import CallRecord, LaneInspection, Operation
+from agentlane.inspection import LaneInspection
 from agentlane.lane import AgentLane, accept, drive, request_abort, requestAbort
 from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, StreamItem, ToolDefinition
 from agentlane.opening import SessionOpener, open_session

@@ -11,6 +11,7 @@ from agentlane.agent import Agent
 from agentlane.branch import Branch
 from agentlane.data import addresses, codec
 from agentlane.data.addresses import ListAddress, ValueAddress
+from agentlane.data.inspection import Operation
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import LaneConfig, LaneState, Tools
 from agentlane.data.reads import id_text
@@ -19,6 +20,7 @@ from agentlane.driver.effects import current_lane
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.records import operation_record
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import (
     CorruptSession,
@@ -28,7 +30,6 @@ from agentlane.errors import (
     UnknownBranch,
     WouldDeadlock,
 )
-from agentlane.inspection import Operation, operation_record
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
 from agentlane.session_data import SessionData

@@ -23,9 +23,8 @@ from agentlane import (
     LaneInspection,
     Operation,
     OperationResult,
-    inspection,
 )
-from agentlane.data import results
+from agentlane.data import inspection, results
 from tests.docs.pages import ROOT, anchors, blocks, environment, links, name_of, pages
 
 SECONDS_MAX = 60

@@ -1,0 +1,44 @@
+"""Records of what an open operation and its calls are doing, as an inspection and a watcher are shown them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentlane.data.messages import ErrorInfo
+from agentlane.data.operations import ReplayPolicy
+from agentlane.data.results import Status
+
+Phase: TypeAlias = Literal["checkpoint", "generating", "retry_wait", "tools"]
+CallStatus: TypeAlias = Literal["planned", "effect_pending", "outcome_ready", "placed"]
+
+
+class CallRecord(Struct, frozen=True, kw_only=True):
+    """One call of the current batch. ``policy``, ``attempt`` and ``replays`` are those of its last intent."""
+
+    call_id: str
+    tool: str
+    status: CallStatus
+    policy: ReplayPolicy | None = None
+    attempt: int = 0
+    replays: int = 0
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """An operation as it is committed now. ``at`` is None once it has settled; ``status`` is ``open`` until then."""
+
+    operation_id: str
+    lane: str
+    agent: str
+    inputs: tuple[str, ...]
+    started_at: int
+    status: Literal["open"] | Status
+    at: Phase | None = None
+    turn: int = 0
+    attempt: int = 0
+    restarts: int = 0
+    cancel_requested_at: int | None = None
+    not_before: int | None = None
+    last_error: ErrorInfo | None = None
+    calls: tuple[CallRecord, ...] = ()
