@@ -23,6 +23,7 @@ from agentlane.data.messages import (
     UsageSeen,
     UserMessage,
 )
+from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.operations import Limits, ReplayPolicy, RetryPolicy
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, RetryReason, Settled, Waiting
@@ -34,6 +35,7 @@ from agentlane.errors import (
     InvalidDefinition,
     InvalidMessage,
     InvalidName,
+    InvalidNavigation,
     InvalidWrite,
     LaneBusy,
     NoActiveOperation,
@@ -87,6 +89,7 @@ __all__ = [
     "InvalidDefinition",
     "InvalidMessage",
     "InvalidName",
+    "InvalidNavigation",
     "InvalidWrite",
     "LaneBusy",
     "LaneInspection",
@@ -98,6 +101,7 @@ __all__ = [
     "ModelIdentity",
     "ModelLimits",
     "ModelRequest",
+    "NavigateResult",
     "NoActiveOperation",
     "Operation",
     "OperationMismatch",
@@ -116,6 +120,7 @@ __all__ = [
     "RetryPolicy",
     "RetryReason",
     "RetryTool",
+    "RewindResult",
     "RunInfo",
     "Session",
     "SessionClosed",

@@ -82,6 +82,12 @@ class UnknownTool(AgentLaneError):
     code = "unknown_tool"
 
 
+class InvalidNavigation(AgentLaneError):
+    """A lane was to go where it cannot: no such entry, or to rewind behind what is no user entry on its path."""
+
+    code = "invalid_navigation"
+
+
 class UnknownOperation(AgentLaneError):
     """No open or settled operation with that id is known to the lane."""
 

@@ -10,10 +10,11 @@ from typing_extensions import TypeVar
 from agentlane.agent import Agent, clean_settings
 from agentlane.branch import Branch
 from agentlane.data.messages import ModelIdentity
+from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import verbs
+from agentlane.driver import navigating, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import NoActiveOperation
@@ -110,6 +111,30 @@ class AgentLane(Branch, Generic[Deps, Output]):
         verbs.check_waitable(self._core)
         await self.request_abort(operation.id)
         return await self._drive_to_end(operation.id)
+
+    async def navigate(self, to: str | None, *, label: str | None = None) -> NavigateResult:
+        """Move this idle lane's tip to an entry of the session (None: before the first); durable on return.
+
+        What comes next then goes on from there. Entries are never removed: what is left behind stays readable by its
+        ids, ``label`` names its last entry in the same commit, and ``create_branch`` makes a path of it again. Going
+        where the tip is writes nothing. Only the conversation moves: what tools did stays done. Cancelled: it moved or
+        not; ``tip()`` tells.
+
+        Raises ``InvalidNavigation`` for what is no entry of this session, or a label where nothing is left behind,
+        ``LaneBusy`` while an operation is open.
+        """
+        return await navigating.navigate(self._core, to, label)
+
+    async def rewind(self, before: str, *, label: str | None = None) -> RewindResult:
+        """Go back to before a user entry of this lane's path, to say it otherwise; durable on return.
+
+        The tip moves to the entry's parent. The result has the user messages that stood there: that of ``before`` and
+        those directly behind it. Nothing of them is placed again: edit them and accept. The rest is as with
+        ``navigate``, files and everything else that tools changed included: they are not changed back.
+
+        Raises ``InvalidNavigation`` for what is no user entry on the path, ``LaneBusy`` while an operation is open.
+        """
+        return await navigating.rewind(self._core, before, label)
 
     async def configure(
         self,

@@ -71,10 +71,8 @@ class LaneCore:
         self.config = config
         self.state = state
         self.operation = operation
-        self.context = ModelContext()
         self.loaded = False
-        self.unanswered: list[str] = []
-        self._batches: list[tuple[str, bytes]] = []
+        self._forget_path()
 
     async def load(self) -> None:
         """Read the path and what the open operation left, once. Cancelling it leaves everything as it was."""
@@ -92,11 +90,7 @@ class LaneCore:
                 continue  # somebody else was faster
             if operation is not None and fresh is not None:
                 operation.take_restored(fresh)
-            start = None if operation is None else operation.meta.inputs[0]
-            for entry in path:
-                if entry.id == start:
-                    self._batches.clear()
-                self._take(entry.id, entry.body)
+            self._read_path(path, None if operation is None else operation.meta.inputs[0])
             self.loaded = True
 
     def begin(self, operation: OpenOperation) -> None:
@@ -120,6 +114,13 @@ class LaneCore:
         for id, body in draft.placed:
             self._take(id, body)
 
+    def move(self, tip: str | None, path: Sequence[Entry]) -> None:
+        """A navigation is published: the tip is there now, at the end of ``path`` (looked at by a loaded lane only)."""
+        self.tip = tip
+        if self.loaded:
+            self._forget_path()
+            self._read_path(path, None)
+
     def open_calls(self) -> tuple[str, Sequence[ToolCallPart]] | None:
         """The answer at the tip that settled to run its calls, and its calls without a result on this path."""
         return self.context.open_calls()
@@ -140,6 +141,18 @@ class LaneCore:
 
     def _changed_since(self, tip: str | None, operation: OpenOperation | None) -> bool:
         return self.loaded or self.tip != tip or self.operation is not operation
+
+    def _forget_path(self) -> None:
+        self.context = ModelContext()
+        self.unanswered: list[str] = []
+        self._batches: list[tuple[str, bytes]] = []
+
+    def _read_path(self, path: Sequence[Entry], start: str | None) -> None:
+        """Take a whole path, root first; ``start`` is the first input of the open operation."""
+        for entry in path:
+            if entry.id == start:
+                self._batches.clear()
+            self._take(entry.id, entry.body)
 
     def _take(self, id: str, body: EntryBody) -> None:
         self.context.add(id, body)

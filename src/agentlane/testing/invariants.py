@@ -19,7 +19,7 @@ Each violation is a line that begins with its number. ``check_invariants`` speak
     I6   no effect precedes its intent, and an intent starts its effect at most once
     I7   a call marked ``never`` starts at most once
     I8   one terminal record per operation, and under a committed abort it says ``aborted``
-    I11  a tip moves only to an entry appended in the same commit
+    I11  a tip moves only to an entry appended in the same commit, or by navigation to one that was there before
     I15  (``check_nothing_written``) recovery with nothing to do, and opening, write nothing
 
 Call them while nothing is under way. They need nothing but the library.
@@ -386,6 +386,10 @@ class _TraceWalk:
         self._states: dict[str, list[OperationState]] = {}
         self._cancelled: set[str] = set()
         self._inserted: dict[tuple[str, str], int] = {}
+        self._maybe_inserted: set[tuple[str, str]] = set()
+        """What commits without a report were to insert, and then may have."""
+        self._older: set[str] = set()
+        """Sessions that were written before the trace began, so that it does not know all of their entries."""
         self._results: Counter[str] = Counter()
         self._found: list[str] = []
 
@@ -410,6 +414,7 @@ class _TraceWalk:
         """What the life before submitted and was never told of may have become true."""
         for commit in [each for each in self._unknown.values() if each.session_id == session_id]:
             del self._unknown[commit.number]
+            self._maybe_inserted.update((session_id, _insert_id(write)) for write in _inserts(commit))
             for write in commit.writes:
                 if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
                     state = codec.STATE.decode(write.payload, "trace")
@@ -424,6 +429,8 @@ class _TraceWalk:
     def _commit(self, commit: Submitted, report: Committed) -> None:
         self._unknown.pop(commit.number, None)
         last = self._last_seq.get(commit.session_id, 0)
+        if last == 0 and report.first_seq > 1:
+            self._older.add(commit.session_id)
         if report.first_seq <= last:
             self._found.append(f"I2: commit {commit.number} ({commit.name}) has seq {report.first_seq} after {last}")
         self._last_seq[commit.session_id] = report.first_seq + len(commit.writes) - 1
@@ -457,9 +464,14 @@ class _TraceWalk:
             branch = (commit.session_id, key)
             before = None if branch in self._maybe_made else self._tips.get(branch)
             self._maybe_made.discard(branch)
-            if before is not None and tip not in (*before, *inserted):
+            reachable = commit.name == "navigate" and self._is_there(commit.session_id, tip)
+            if before is not None and tip not in (*before, *inserted) and not reachable:
                 self._found.append(f"I11: commit {commit.number} ({commit.name}) moved branch {key} to {tip}")
             self._tips[branch] = [tip]
+
+    def _is_there(self, session_id: str, entry: str | None) -> bool:
+        known = entry is None or (session_id, entry) in self._inserted or (session_id, entry) in self._maybe_inserted
+        return known or session_id in self._older
 
     def _request(self, event: Began) -> None:
         for state in self._states.get(event.operation_id, ()):

@@ -74,6 +74,12 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
             history.messages = await branch.messages()
         story = ended.stories[name] = tell(path, results, name)
         ended.complaints += await _check_story(history, story, oracle, name)
+    for result in history.results:
+        if result.to_tip is not None and result.to_tip not in entries:  # its lane went elsewhere
+            path = await _path(session, result.to_tip)
+            entries.update({entry.id: entry for entry in path})
+            story = ended.stories[f"{result.lane}, left at {result.operation_id}"] = tell(path, results, result.lane)
+            ended.complaints += await _check_story(history, story, oracle, result.lane)
     ended.complaints += _check_requests(history, list(entries.values()))
     ended.complaints += await _check_ledger(session, entries, history.results)
     ended.complaints += _check_starts(history)
@@ -86,6 +92,11 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     given = [body for body in bodies if isinstance(body, ToolResultMessage)]
     history.done = Counter(body.name for body in given if not body.is_error)
     history.interrupted = [body.name for body in given if INTERRUPTED in body.text]
+
+
+async def _path(session: Session, tip: str) -> list[Entry]:
+    rows = await session._runtime.storage.path(tip, newest_first=False)
+    return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
 
 
 # Conversations.

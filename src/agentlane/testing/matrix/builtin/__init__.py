@@ -3,10 +3,11 @@
 from agentlane.testing.matrix.builtin.aborts import ABORTS
 from agentlane.testing.matrix.builtin.bounds import BOUNDS
 from agentlane.testing.matrix.builtin.changed import CHANGED
+from agentlane.testing.matrix.builtin.history import HISTORY
 from agentlane.testing.matrix.builtin.plain import PLAIN
 from agentlane.testing.matrix.builtin.writes import WRITES
 
-SCENARIOS = (*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES)
+SCENARIOS = (*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES, *HISTORY)
 """Every scenario of the library's own."""
 
-__all__ = ["ABORTS", "BOUNDS", "CHANGED", "PLAIN", "SCENARIOS", "WRITES"]
+__all__ = ["ABORTS", "BOUNDS", "CHANGED", "HISTORY", "PLAIN", "SCENARIOS", "WRITES"]

@@ -1,0 +1,131 @@
+"""Moving the tip of an idle lane: to any entry of the session, or back to before a message that is to be edited.
+
+Nothing outside takes part in it, so there is nothing to recover and nothing to drive: it is one commit of the lane's
+line and no operation. (A navigation that has its path summarized first is one, for a request is made.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agentlane.data import addresses, codec
+from agentlane.data.border import clean_text
+from agentlane.data.entries import Entry
+from agentlane.data.messages import UserMessage
+from agentlane.data.navigation import NavigateResult, RewindResult
+from agentlane.data.reads import id_text
+from agentlane.data.writes import SetValue, Write
+from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.line import Decision, Done
+from agentlane.driver.runtime import Runtime
+from agentlane.errors import InvalidNavigation, LaneBusy
+from agentlane.storage.contract import Commit
+
+
+class _Again(NamedTuple):
+    """The lane is not what it was when its path was read: read again."""
+
+
+async def navigate(lane: LaneCore, to: str | None, label: str | None) -> NavigateResult:
+    """Move the tip. See ``AgentLane.navigate``."""
+    lane.runtime.check_writable()
+    target = None if to is None else await _known(lane.runtime, to)
+    mark = _label(label)
+    while True:
+        path = await _path(lane.runtime, target) if lane.loaded else None
+        moved = await lane.line.run(lambda path=path: _decide(lane, target, path, mark))  # type: ignore[misc]
+        if isinstance(moved, NavigateResult):
+            return moved
+
+
+async def rewind(lane: LaneCore, before: str, label: str | None) -> RewindResult:
+    """Go back to before a user entry. See ``AgentLane.rewind``."""
+    lane.runtime.check_writable()
+    mark = _label(label)
+    while True:
+        tip = lane.tip
+        parent, messages = await _standing(lane, tip, before)
+        path = await _path(lane.runtime, parent) if lane.loaded else None
+
+        def decide(
+            tip: str | None = tip, parent: str | None = parent, path: Sequence[Entry] | None = path
+        ) -> Decision[NavigateResult | _Again] | Done[NavigateResult | _Again]:
+            _check_idle(lane)
+            return Done(_Again()) if lane.tip != tip else _decide(lane, parent, path, mark)
+
+        moved = await lane.line.run(decide)
+        if isinstance(moved, NavigateResult):
+            return RewindResult(from_tip=moved.from_tip, tip=moved.tip, messages=messages)
+
+
+def _decide(
+    lane: LaneCore, target: str | None, path: Sequence[Entry] | None, mark: bytes | None
+) -> Decision[NavigateResult | _Again] | Done[NavigateResult | _Again]:
+    _check_idle(lane)
+    if path is None and lane.loaded:
+        return Done(_Again())
+    before = lane.tip
+    result = NavigateResult(from_tip=before, tip=target)
+    writes: list[Write] = []
+    if target != before:
+        writes.append(SetValue(addresses.branch_tip(lane.name), codec.encode(target)))
+    if mark is not None:
+        if before is None:
+            raise InvalidNavigation(f"lane {lane.name!r} is empty: it leaves no entry behind that could have a label")
+        writes.append(SetValue(addresses.label(before), mark))
+    if not writes:
+        return Done(result)
+
+    def publish(_commit: Commit) -> NavigateResult:
+        lane.move(target, path or ())
+        return result
+
+    return Decision(writes, "navigate", publish)
+
+
+def _check_idle(lane: LaneCore) -> None:
+    if lane.operation is not None:
+        raise LaneBusy(
+            f"lane {lane.name!r} has the open operation {lane.operation.id}; drive or abort it before the lane moves",
+            operation_id=lane.operation.id,
+        )
+
+
+async def _standing(lane: LaneCore, tip: str | None, before: str) -> tuple[str | None, tuple[UserMessage, ...]]:
+    """The parent of ``before``, and the user messages that stand there on the path to ``tip``."""
+    runtime, text = lane.runtime, id_text(before)
+    rows = [] if tip is None or text is None else await runtime.storage.path(tip, stop_at=text)
+    if not rows or rows[-1].id != text:
+        raise InvalidNavigation(f"no entry {before!r} is on the path of lane {lane.name!r}", entry_id=repr(before))
+    messages: list[UserMessage] = []
+    for row in reversed(rows):
+        body = codec.BODY.decode(row.payload, f"entry {row.id}")
+        if not isinstance(body, UserMessage):
+            break
+        messages.append(body)
+    if not messages:
+        raise InvalidNavigation(
+            f"entry {text} of lane {lane.name!r} is no message of a user; rewind to before one of those, or navigate",
+            entry_id=text,
+        )
+    return rows[-1].parent_id, tuple(messages)
+
+
+async def _known(runtime: Runtime, entry_id: str) -> str:
+    text = id_text(entry_id)
+    if text is None or (await runtime.storage.entries([text]))[0] is None:
+        raise InvalidNavigation(
+            f"no entry {entry_id!r} is in session {runtime.session_id!r}; a lane can go to entries of its own session",
+            entry_id=repr(entry_id),
+        )
+    return text
+
+
+async def _path(runtime: Runtime, tip: str | None) -> list[Entry]:
+    rows = [] if tip is None else await runtime.storage.path(tip, newest_first=False)
+    return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
+
+
+def _label(label: str | None) -> bytes | None:
+    return None if label is None else codec.encode(clean_text(label, "label"))

@@ -1,0 +1,26 @@
+"""Recipes of what moves lanes and tells of their past."""
+
+from __future__ import annotations
+
+from tests.cancellation.recipes import Call, recipe
+from tests.cancellation.world import World
+
+
+@recipe("AgentLane.navigate", case="its path has not been read")
+async def navigate(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.navigate(None, label="left")
+
+
+@recipe("AgentLane.navigate", case="its path is known")
+async def navigate_once_loaded(world: World) -> Call:
+    lane = await world.lane()
+    await lane.run("hello", operation_id="op")
+    return lambda: lane.navigate(world.session.branch("side").tip())
+
+
+@recipe("AgentLane.rewind")
+async def rewind(world: World) -> Call:
+    lane = await world.lane()
+    first = (await lane.entries(newest_first=False))[0]
+    return lambda: lane.rewind(first.id)
