@@ -505,7 +505,14 @@ case(
     "tests/session/test_forgotten.py::test_it_can_be_opened_anew_without_closing_it",
 )
 
-# What is rebuilt.
+# What is rebuilt, gone back to, gone on from.
+
+case(
+    "R135",
+    "work that was stopped cannot be gone on with, although all of it is stored",
+    f"{INTERRUPTED}::test_work_that_was_aborted_is_gone_on_with",
+    "tests/session/test_navigation.py::test_a_message_is_said_otherwise",
+)
 
 case(
     "R137",

@@ -217,3 +217,45 @@ async def test_a_call_that_was_aborted_says_that_it_may_have_run(place: Place) -
     assert shape(sent) == ["user go", "assistant[tool_calls]  (pay)", f"result! {ABORTED}", "user and?"]
     assert "may have run in part" in ABORTED
     assert stuck.starts == 1
+
+
+async def test_work_that_was_aborted_is_gone_on_with(place: Place) -> None:
+    """The next message stands behind all that was done before the abort, and the model is shown it."""
+    stuck = Stuck()
+    done: list[int] = []
+
+    async def save(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        done.append(arguments["x"])
+        return f"saved {arguments['x']}"
+
+    script: list[Any] = [[call("save", x=1)], [call("save", x=2)], [call("pay", x=3)]]
+    model = ScriptedModel(turns=[script, ["all saved but the last"]])
+    agent = Agent(model=model, tools=[Tool("save", save), stuck.tool], cancel_grace_ms=0)
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    await lane.accept(Prompt("go"), operation_id="op")
+    driving = asyncio.ensure_future(lane.drive())
+    await stuck.begun
+    await lane.request_abort("op")
+    assert settled(await driving).status == "aborted"
+    await session.close()
+
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    assert (await lane.run("continue")).status == "completed"
+
+    before = [
+        "user go",
+        "assistant[tool_calls]  (save)",
+        "result saved 1",
+        "assistant[tool_calls]  (save)",
+        "result saved 2",
+        "assistant[tool_calls]  (pay)",
+        f"result! {ABORTED}",
+        "user continue",
+    ]
+    assert shape(model.requests[-1].messages) == before
+    assert shape(await lane.messages()) == [*before, "assistant[stop] all saved but the last"]
+    assert (done, stuck.starts) == ([1, 2], 1)
+    model.require_no_violations()
+    assert await check_invariants(session) == []

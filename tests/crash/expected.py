@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlane.testing.matrix.builtin import bounds, changed, plain, writes
+from agentlane.testing.matrix.builtin import bounds, changed, history, plain, writes
 
 _CUT = (
     "result! The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter "
@@ -112,5 +112,17 @@ EXPECTED: dict[str, list[str]] = {
         "assistant[tool_calls]  (look)",
         "result look:1 done",
         "assistant[stop] done",
+    ],
+    history.REWOUND.name: [
+        "user first",
+        "assistant[tool_calls]  (never)",
+        "result never:1 done",
+        "assistant[stop] one",
+        "user second",
+        "assistant[tool_calls]  (safe)",
+        "result safe:2 done",
+        "assistant[stop] two",
+        "user after all",
+        "assistant[stop] three",
     ],
 }

@@ -154,6 +154,14 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         assert await bench.after_kill(looking(lambda lane: lane.result("op-1"))) == settled.result
         assert await bench.after_kill(looking(_texts)) == ["one", "hello"]
 
+        # back, and there again
+        there = lane.tip()
+        await lane.navigate(None, label="left")
+        assert await bench.after_kill(looking(_tip)) is None
+        assert await bench.after_kill(lambda s: s.label(there or "")) == "left"
+        await lane.navigate(there)
+        assert await bench.after_kill(looking(_tip)) == there
+
         # drive to a wait, abort
         await lane.accept(Prompt("two"), operation_id="op-2")
         waiting = await lane.drive("op-2", wait_for_retry=False)

@@ -12,6 +12,7 @@ from agentlane.testing.gates import Hold
 from tests.races.pairs import plays
 from tests.races.stage import HOLDS, Staged, settled, turns
 
+
 @plays("navigate/accept", first="accept")
 @pytest.mark.parametrize("where", HOLDS)
 @pytest.mark.parametrize("how", ["navigate", "rewind"])

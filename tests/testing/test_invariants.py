@@ -325,6 +325,21 @@ GOOD: list[list[Event]] = [
     ],
     [*commit(HELLO, tip(IDS[1]), seq=1, number=1), *commit(state(CANCELLED), seq=3, number=2)],
     [*commit(state(CANCELLED), seq=1, number=1), *commit(record(status="aborted"), seq=2, number=2)],
+    [
+        *commit(HELLO, tip(IDS[1]), seq=1, number=1),
+        *commit(tip(None), seq=3, number=2, name="navigate"),
+        *commit(tip(IDS[1]), seq=4, number=3, name="navigate"),
+    ],
+    # Back to an entry whose commit was durable and never reported.
+    [
+        *commit(state(GENERATING), seq=1, number=1),
+        Submitted(number=2, session_id="s", name="c", writes=(HELLO, tip(IDS[1]))),
+        OPENED,
+        *commit(tip(None), seq=4, number=3, name="navigate"),
+        *commit(tip(IDS[1]), seq=5, number=4, name="navigate"),
+    ],
+    # To an entry of before the trace.
+    [*commit(tip(None), seq=9, number=1), *commit(tip(IDS[1]), seq=10, number=2, name="navigate")],
 ]
 
 BAD: dict[str, tuple[str, list[Event]]] = {
@@ -376,6 +391,10 @@ BAD: dict[str, tuple[str, list[Event]]] = {
     "a tip that moved by itself": (
         "I11",
         [*commit(HELLO, tip(IDS[1]), seq=1, number=1), *commit(tip(None), seq=3, number=2)],
+    ),
+    "a tip that was moved to no entry": (
+        "I11",
+        [*commit(HELLO, tip(IDS[1]), seq=1, number=1), *commit(tip(IDS[2]), seq=3, number=2, name="navigate")],
     ),
 }
 

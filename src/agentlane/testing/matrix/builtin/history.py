@@ -18,15 +18,16 @@ LEFT = "the first try"
 
 
 def _agent(life: Life[Hands]) -> Agent[Any, Any]:
-    turns = [[[call("never", x=1)], "one"], [[call("safe", x=2)], "two"], ["three"]]
+    turns: list[list[Any]] = [[[call("never", x=1)], "one"], [[call("safe", x=2)], "two"], ["three"]]
     return Agent(model=ScriptedModel(turns=turns), tools=mixed(life))
 
 
 async def _act(life: Life[Hands]) -> None:
     lane = await life.lane()
-    for number, text in enumerate(("first", "second"), start=1):
-        await lane.accept(Prompt(text), operation_id=f"op-{number}")
-        second = await life.drive(lane, f"op-{number}")
+    await lane.accept(Prompt("first"), operation_id="op-1")
+    await life.drive(lane, "op-1")
+    await lane.accept(Prompt("second"), operation_id="op-2")
+    second = await life.drive(lane, "op-2")
     there = second.to_tip or ""
     if await life.session.label(there) is None:
         back = await lane.rewind(before=second.inputs[0], label=LEFT)
