@@ -24,7 +24,7 @@ from agentlane.data.messages import (
     UserMessage,
 )
 from agentlane.data.navigation import NavigateResult, RewindResult
-from agentlane.data.operations import Limits, ReplayPolicy, RetryPolicy
+from agentlane.data.operations import Limits, ReplayPolicy, RetryPolicy, RunLimits
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, RetryReason, Settled, Waiting
 from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
@@ -122,6 +122,7 @@ __all__ = [
     "RetryTool",
     "RewindResult",
     "RunInfo",
+    "RunLimits",
     "Session",
     "SessionClosed",
     "SessionFaulted",

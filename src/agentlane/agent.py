@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Generic, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from typing_extensions import TypeVar
 
 from agentlane.data import codec
 from agentlane.data.border import clean_object, clean_text
 from agentlane.data.messages import ModelIdentity
-from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, RetryPolicy
+from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, RetryPolicy, RunLimits
 from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
 from agentlane.model import Model
 from agentlane.names import check_name
@@ -41,6 +41,9 @@ class Agent(Generic[Deps, Output]):
     - ``instructions`` is a text, or a plain or async function of a ``RunInfo`` that is asked before each request.
     - ``settings`` is JSON data handed to the model with each request.
     - ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
+    - ``max_turns``, ``max_requests``, ``max_tokens``, ``max_cost_nanos``, ``max_time_ms`` and ``max_identical_calls``
+      are bounds at which an operation ends as ``failed`` with the code ``limit_reached``; see ``RunLimits``. They are
+      looked at when the model is about to be asked, with every call answered: they cut no answer and no running tool.
 
     Raises ``InvalidDefinition`` or ``InvalidName`` for what cannot work.
     """
@@ -61,6 +64,12 @@ class Agent(Generic[Deps, Output]):
         max_parallel: int = 8,
         cancel_grace_ms: int = 2_000,
         max_result_bytes: int = 262_144,
+        max_turns: int | None = None,
+        max_requests: int | None = None,
+        max_tokens: int | None = None,
+        max_cost_nanos: int | None = None,
+        max_time_ms: int | None = None,
+        max_identical_calls: int | None = None,
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = self._checked_instructions(instructions)
@@ -73,6 +82,14 @@ class Agent(Generic[Deps, Output]):
             max_parallel=_at_least("max_parallel", max_parallel, 1),
             cancel_grace_ms=_at_least("cancel_grace_ms", cancel_grace_ms, 0),
             max_result_bytes=_at_least("max_result_bytes", max_result_bytes, 1),
+        )
+        self.run_limits = RunLimits(
+            max_turns=_bound("max_turns", max_turns),
+            max_requests=_bound("max_requests", max_requests),
+            max_tokens=_bound("max_tokens", max_tokens),
+            max_cost_nanos=_bound("max_cost_nanos", max_cost_nanos),
+            max_time_ms=_bound("max_time_ms", max_time_ms),
+            max_identical_calls=_bound("max_identical_calls", max_identical_calls),
         )
         self.models: dict[ModelIdentity, Model] = {}
         for each in (model, *self._items("models", models)):
@@ -174,6 +191,7 @@ class Agent(Generic[Deps, Output]):
             settings=deepcopy({**self.settings, **(config.settings or {})}),
             retry=self.retry,
             limits=self.limits,
+            run_limits=UNSET if self.run_limits == RunLimits() else self.run_limits,
         )
 
 
@@ -186,3 +204,7 @@ def _at_least(name: str, value: object, least: int) -> int:
     if type(value) is not int or not least <= value <= WHOLE_MAX:
         raise InvalidDefinition(f"{name}={value!r} must be a whole number of at least {least} and at most {WHOLE_MAX}")
     return value
+
+
+def _bound(name: str, value: object) -> int | None:
+    return None if value is None else _at_least(name, value, 1)

@@ -38,6 +38,7 @@ from agentlane.data.operations import (
     Planned,
     RetryPolicy,
     RetryWait,
+    RunLimits,
     Tools,
 )
 from agentlane.data.requests import RequestInfo
@@ -153,6 +154,12 @@ STATES = {
         cancel_requested_at=99,
     ),
 }
+TIMED = {
+    "checkpoint": Checkpoint(next="respond", trigger=ENTRY, time_ms=1500),
+    "generating": Generating(response_id=ANSWER, attempt=1, time_ms=1500),
+    "retry_wait": RetryWait(attempt=1, not_before=1000, error=ErrorInfo(code="c", message="m"), time_ms=1500),
+    "tools": Tools(calls=(Planned(),), answer=ANSWER, time_ms=1500),
+}
 META = OperationMeta(
     lane="main",
     request=RequestInfo(kind="prompt", digest="d" * 32),
@@ -179,6 +186,7 @@ RESULT = OperationResult(
 SAMPLES: dict[str, Sample] = {
     **{f"entry.{name}": Sample(codec.BODY, body) for name, body in BODIES.items()},
     **{f"op.state.{name}": Sample(codec.STATE, state) for name, state in STATES.items()},
+    **{f"op.state.{name}.timed": Sample(codec.STATE, state) for name, state in TIMED.items()},
     "op.meta": Sample(codec.META, META),
     "op.config.bare": Sample(codec.CONFIG, OperationConfig(agent="coder")),
     "op.config.asked": Sample(
@@ -198,6 +206,20 @@ SAMPLES: dict[str, Sample] = {
             settings={"temperature": 0.5},
             retry=RetryPolicy(attempts=1, base_ms=2, cap_ms=3),
             limits=Limits(max_restarts=1, max_replays=2, max_parallel=4, cancel_grace_ms=5, max_result_bytes=6),
+        ),
+    ),
+    "op.config.run_limits": Sample(
+        codec.CONFIG,
+        OperationConfig(
+            agent="coder",
+            run_limits=RunLimits(
+                max_turns=1,
+                max_requests=2,
+                max_tokens=3,
+                max_cost_nanos=4,
+                max_time_ms=5,
+                max_identical_calls=6,
+            ),
         ),
     ),
     "lane.config.bare": Sample(codec.LANE_CONFIG, LaneConfig(agent="coder")),

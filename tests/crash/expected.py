@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlane.testing.matrix.builtin import bounds, changed, history, plain, writes
+from agentlane.testing.matrix.builtin import bounds, changed, history, limited, plain, writes
 
 _CUT = (
     "result! The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter "
@@ -99,6 +99,34 @@ EXPECTED: dict[str, list[str]] = {
         "assistant[error/refused] ",
         "user second",
         "assistant[stop] well",
+    ],
+    limited.TURNS.name: [
+        "user first",
+        "assistant[tool_calls]  (safe,never)",
+        "result safe:1 done",
+        "result never:2 done",
+        "assistant[tool_calls]  (key)",
+        "result key:3 done",
+        "user second",
+        "assistant[stop] well",
+    ],
+    limited.REQUESTS.name: [
+        "user go",
+        "assistant[tool_calls]  (safe)",
+        "result safe:1 done",
+        "assistant[error/overloaded] ",
+        "assistant[error/overloaded] ",
+    ],
+    limited.IDENTICAL.name: [
+        "user go",
+        "assistant[tool_calls]  (never,safe)",
+        "result never:1 done",
+        "result safe:2 done",
+        "assistant[tool_calls]  (safe,never,safe)",
+        "result safe:2 done",
+        "result never:3 done",
+        "result! The tool 'safe' was called with the same arguments 2 times already, which is as often as this run "
+        "may. This call was not run.",
     ],
     writes.APPLICATION.name: [
         "user before",

@@ -21,6 +21,7 @@ LATER = "0000aaaa-0000-7000-8000-000000020000"
 OVERLOADED = ErrorInfo(code="overloaded", message="try later", retryable=True)
 REFUSED = ErrorInfo(code="refused", message="no")
 GONE = ErrorInfo(code="model_unavailable", message="not here")
+LIMIT = ErrorInfo(code="limit_reached", message="max_turns: enough")
 
 
 def rules(

@@ -28,6 +28,7 @@ from agentlane.machine.facts import (
     CallsNotBegun,
     End,
     Fact,
+    Failed,
     Finished,
     Interrupted,
     ModelUnavailable,
@@ -122,7 +123,7 @@ class _Judged:
                 code = None if world.aborted or not isinstance(world.state, Checkpoint) else world.state.code
                 self._check_end(End(status, world.turn, world.answer, code=code))
                 return world
-            case ModelUnavailable():
+            case ModelUnavailable() | Failed():
                 self._check_end(End("failed", world.turn, world.answer, code=fact.error.code, error=fact.error))
                 return world
             case _:
@@ -195,7 +196,7 @@ class _Judged:
             if not isinstance(end, End):
                 broken("bounds", self)
             spent = after.interruptions > bound
-            code = "restarts_exhausted" if spent else "model_unavailable"
+            code = "restarts_exhausted" if fact.unavailable is None or spent else fact.unavailable.code
             hold("bounds", (end.status, end.code, end.turns, end.answer) == ("failed", code, world.turn, id), self)
             hold("I6 intents", not self.taken.effects, self)
             return after

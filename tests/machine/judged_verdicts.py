@@ -19,6 +19,7 @@ from agentlane.machine.planning import (
     AskModel,
     CallView,
     DropRequest,
+    Fail,
     Finish,
     GiveUp,
     Idle,
@@ -46,13 +47,17 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
         case SleepUntil(at):
             hold("waits", isinstance(state, RetryWait) and at == state.not_before > view.now, told)
             hold("liveness", not world.aborted, told)
+            hold("bounds", view.limit is None, told)
         case AskModel():
             hold("abort", not world.aborted, told)
             hold("waits", not isinstance(state, RetryWait) or view.now >= state.not_before, told)
             hold("legal", view.model_problem is None, told)
+            hold("bounds", view.limit is None, told)
             hold("I10 pairs", not world.calls, told)
         case GiveUp(error):
             hold("I8 end", not world.aborted and error == view.model_problem, told)
+        case Fail(error):
+            hold("I8 end", not world.aborted and error == view.limit, told)
         case RecoverRequest():
             hold("truth", isinstance(state, Generating) and world.request == "", told)
         case DropRequest():

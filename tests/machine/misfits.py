@@ -22,6 +22,7 @@ from agentlane.machine.facts import (
     CallsIntended,
     CallsNotBegun,
     Fact,
+    Failed,
     Finished,
     Interrupted,
     ModelUnavailable,
@@ -30,7 +31,7 @@ from agentlane.machine.facts import (
     RequestIntended,
 )
 from agentlane.machine.table import Rules
-from tests.machine.build import outcome
+from tests.machine.build import LIMIT, outcome
 from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, request_id
 
 POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent")
@@ -45,6 +46,7 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield AbortRequested(1)
     yield Finished()
     yield ModelUnavailable(UNAVAILABLE)
+    yield Failed(LIMIT)
     yield CallsIntended(())
     yield OutcomesArrived(())
     yield CallsNotBegun(())
@@ -66,7 +68,7 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
     asks = isinstance(state, RetryWait) or (isinstance(state, Checkpoint) and state.next == "respond")
     calls = state.calls if isinstance(state, Tools) else ()
     match fact:
-        case RequestIntended() | ModelUnavailable():
+        case RequestIntended() | ModelUnavailable() | Failed():
             return asks and not cancelled
         case Answered(message):
             return isinstance(state, Generating) and (cancelled or message.stop_reason != "aborted")

@@ -17,6 +17,7 @@ from agentlane.machine.facts import (
     CallsIntended,
     CallsNotBegun,
     Fact,
+    Failed,
     Finished,
     IllegalStep,
     Interrupted,
@@ -31,6 +32,7 @@ from agentlane.machine.planning import (
     AskModel,
     CallView,
     DropRequest,
+    Fail,
     Finish,
     GiveUp,
     Idle,
@@ -43,7 +45,7 @@ from agentlane.machine.planning import (
     View,
 )
 from agentlane.machine.table import Rules
-from tests.machine.build import result
+from tests.machine.build import LIMIT, result
 from tests.machine.judged_steps import world_after
 from tests.machine.judged_verdicts import check_told, check_verdict
 from tests.machine.promises import broken
@@ -131,9 +133,9 @@ class Moves:
     def _views(self, world: World, state: OperationState) -> Iterator[tuple[View, Rules]]:
         if not isinstance(state, Tools):
             nows = (0, state.not_before - 1, state.not_before) if isinstance(state, RetryWait) else (0,)
-            for now, problem in product(nows, (None, UNAVAILABLE)):
+            for now, (problem, limit) in product(nows, ((None, None), (UNAVAILABLE, None), (None, LIMIT))):
                 live, not_begun = world.request in LIVE, world.request == "not_begun"
-                view = View(now=now, request_live=live, request_not_begun=not_begun, model_problem=problem)
+                view = View(now=now, request_live=live, request_not_begun=not_begun, model_problem=problem, limit=limit)
                 yield view, self.scope.rules
             return
         live_calls = frozenset(index for index, call in enumerate(world.calls) if call.process in LIVE)
@@ -236,6 +238,8 @@ def _facts(world: World, verdict: Verdict) -> list[Fact]:
             return [Finished()]
         case GiveUp(error):
             return [ModelUnavailable(error)]
+        case Fail(error):
+            return [Failed(error)]
         case SleepUntil() | Idle():
             return []
         case _:

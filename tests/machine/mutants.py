@@ -396,6 +396,7 @@ BUGS: tuple[Bug, ...] = (
     Bug("turns are not counted", "counts", told(runs_the_same_turn_again)),
     Bug("retries have no bound", "bounds", past(lambda rules: attempts(rules, 99))),
     Bug("retries end before their bound", "bounds", past(lambda rules: attempts(rules, -1))),
+    Bug("limits are not looked at", "bounds", seen(lambda s, v, r: (s, replace(v, limit=None), r))),
     Bug("restarts have no bound", "bounds", past(lambda rules: limits(rules, max_restarts=99))),
     Bug("an error that is final is retried", "bounds", told(retries_what_is_final)),
     Bug("the first restart waits", "waits", told(always_waits_after_a_death)),

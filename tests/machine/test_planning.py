@@ -22,6 +22,7 @@ from agentlane.machine.planning import (
     AskModel,
     CallView,
     DropRequest,
+    Fail,
     Finish,
     GiveUp,
     Idle,
@@ -34,7 +35,7 @@ from agentlane.machine.planning import (
     View,
     plan,
 )
-from tests.machine.build import ANSWER, GONE, OVERLOADED, rules, tools
+from tests.machine.build import ANSWER, GONE, LIMIT, OVERLOADED, rules, tools
 
 POLICIES: tuple[ReplayPolicy, ...] = get_args(ReplayPolicy)
 RULES = rules()
@@ -77,6 +78,16 @@ def starting(verdict: Verdict) -> list[int]:
         (Checkpoint(next="respond", trigger="in"), View(now=1, model_problem=GONE), GiveUp(GONE)),
         (Checkpoint(next="finish", trigger="a"), View(now=1, model_problem=GONE), Finish()),
         (Checkpoint(next="respond", trigger="in", cancel_requested_at=1), View(now=1, model_problem=GONE), Finish()),
+        (Checkpoint(next="respond", trigger="in"), View(now=1, limit=LIMIT, model_problem=GONE), Fail(LIMIT)),
+        (Checkpoint(next="finish", trigger="a"), View(now=1, limit=LIMIT), Finish()),
+        (Checkpoint(next="respond", trigger="in", cancel_requested_at=1), View(now=1, limit=LIMIT), Finish()),
+        (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4, limit=LIMIT), Fail(LIMIT)),
+        (
+            RetryWait(attempt=1, not_before=5, error=OVERLOADED, cancel_requested_at=1),
+            View(now=4, limit=LIMIT),
+            Finish(),
+        ),
+        (Generating(response_id=ANSWER, attempt=1), View(now=1, request_live=True, limit=LIMIT), Idle()),
         (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4), SleepUntil(5)),
         (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4, model_problem=GONE), SleepUntil(5)),
         (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=5), AskModel()),

@@ -33,6 +33,7 @@ from agentlane.machine.facts import (
     CallsNotBegun,
     End,
     Fact,
+    Failed,
     Finished,
     IllegalStep,
     Interrupted,
@@ -49,7 +50,19 @@ from agentlane.machine.facts import (
     Step,
 )
 from agentlane.machine.table import RETRY_AFTER_MAX_MS, TABLE, backoff_ms, step
-from tests.machine.build import ANSWER, GONE, LATER, OVERLOADED, REFUSED, answer, outcome, result, rules, tools
+from tests.machine.build import (
+    ANSWER,
+    GONE,
+    LATER,
+    LIMIT,
+    OVERLOADED,
+    REFUSED,
+    answer,
+    outcome,
+    result,
+    rules,
+    tools,
+)
 
 RULES = rules()
 
@@ -343,6 +356,18 @@ ROWS = [
         ModelUnavailable(GONE),
         Step(None, (End("failed", 4, "a0", code="model_unavailable", error=GONE),), boundary="terminal"),
     ),
+    Row(
+        "a limit before the next request",
+        RESPOND,
+        Failed(LIMIT),
+        Step(None, (End("failed", 2, "a0", code="limit_reached", error=LIMIT),), boundary="terminal"),
+    ),
+    Row(
+        "a limit before the next attempt",
+        WAITING,
+        Failed(LIMIT),
+        Step(None, (End("failed", 4, "a0", code="limit_reached", error=LIMIT),), boundary="terminal"),
+    ),
     # Calls.
     Row(
         "calls start together",
@@ -510,6 +535,7 @@ FACTS: list[Fact] = [
     CallsNotBegun((0,)),
     AbortRequested(78),
     Finished(),
+    Failed(LIMIT),
     ModelUnavailable(GONE),
 ]
 

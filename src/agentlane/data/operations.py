@@ -1,5 +1,7 @@
 """The durable state of an open operation: total, small, and never dependent on an earlier one.
 
+``time_ms`` is the time spent in passes; the driver writes it with each step where a limit needs it.
+
 Schema evolution: a new field has a default, a tag is never used again for something else.
 """
 
@@ -38,6 +40,25 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True):
     max_result_bytes: int = 262_144
 
 
+class RunLimits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The bounds at which an operation ends as ``failed`` with the code ``limit_reached``; None is without a bound.
+
+    - ``max_turns``: answers asked for; repeated attempts are no new turn.
+    - ``max_requests``: attempts, repeated ones included.
+    - ``max_tokens``: input and output tokens together, as far as they are known.
+    - ``max_cost_nanos``: billionths of the currency, as far as they are known.
+    - ``max_time_ms``: time in passes, waits for a retry included.
+    - ``max_identical_calls``: how often one tool may be called with the same arguments.
+    """
+
+    max_turns: int | None = None
+    max_requests: int | None = None
+    max_tokens: int | None = None
+    max_cost_nanos: int | None = None
+    max_time_ms: int | None = None
+    max_identical_calls: int | None = None
+
+
 class AskedModel(Struct, frozen=True, gc=False):
     """Which model was asked for an answer that was under way when the models were configured."""
 
@@ -57,6 +78,7 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     settings: dict[str, Any] = {}
     retry: RetryPolicy = RetryPolicy()
     limits: Limits = Limits()
+    run_limits: RunLimits | UnsetType = UNSET
     asked: AskedModel | UnsetType = UNSET
 
     def model_of(self, response_id: str, model_index: int) -> ModelIdentity | None:
@@ -116,6 +138,7 @@ class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     turn: int = 0
     answer: str | None = None
     cancel_requested_at: int | None = None
+    time_ms: int = 0
 
 
 class Generating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="generating"):
@@ -132,6 +155,7 @@ class Generating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     turn: int = 0
     answer: str | None = None
     cancel_requested_at: int | None = None
+    time_ms: int = 0
 
 
 class RetryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="retry_wait"):
@@ -146,6 +170,7 @@ class RetryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True,
     turn: int = 0
     answer: str | None = None
     cancel_requested_at: int | None = None
+    time_ms: int = 0
 
 
 class Tools(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="tools"):
@@ -155,6 +180,7 @@ class Tools(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag
     answer: str
     turn: int = 0
     cancel_requested_at: int | None = None
+    time_ms: int = 0
 
 
 OperationState: TypeAlias = Checkpoint | Generating | RetryWait | Tools

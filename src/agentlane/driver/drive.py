@@ -13,12 +13,15 @@ from agentlane.data.operations import (
     Generating,
     OperationState,
     RetryWait,
+    RunLimits,
     Tools,
 )
 from agentlane.data.results import RetryReason, Settled, Waiting
+from agentlane.data.usage import Usage
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
 from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.limits import LimitWatch
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.observers import Observers
 from agentlane.driver.open_operation import OpenOperation
@@ -34,6 +37,7 @@ from agentlane.machine.facts import (
     CallsIntended,
     CallsNotBegun,
     Fact,
+    Failed,
     Finished,
     Interrupted,
     ModelUnavailable,
@@ -69,6 +73,8 @@ class Pass:
         self._ended = asyncio.Event()
         self._resolver = Resolver(agent)
         self._effects = RunningEffects(self, lane, operation, agent, self._resolver)
+        limits = operation.config.run_limits
+        self._limits = LimitWatch(lane, operation, limits) if isinstance(limits, RunLimits) else None
 
     # What the lane's verbs use.
 
@@ -177,7 +183,8 @@ class Pass:
         waiting = Waiting(self.operation.id, reasons, at)
         if not self._observers.announce(waiting):
             return False
-        timer = self.runtime.spawn(self._wake_at(at), "agentlane retry timer")
+        wake_at = at if self._limits is None else self._limits.sleep_until(at)
+        timer = self.runtime.spawn(self._wake_at(wake_at), "agentlane retry timer")
         try:
             await self._wake.wait()
         finally:
@@ -226,6 +233,8 @@ class Pass:
                 raise RuntimeError(f"operation {operation.id} makes no progress at {draft.state!r}")
         if draft.empty:
             return Done(verdict)
+        if self._limits is not None:
+            self._limits.stamp(draft)
         version = operation.version
 
         def publish(commit: Commit) -> planning.Verdict:
@@ -278,10 +287,12 @@ class Pass:
             request_live=effects.request is not None or any(isinstance(effect, RequestModel) for effect in started),
             request_not_begun=any(isinstance(effect, RequestModel) for effect in effects.held),
             model_problem=problem,
+            limit=None if self._limits is None else self._limits.reached(draft),
         )
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
-        return self._resolver.batch(draft.state.answer, draft.calls, self.operation.config)
+        resolved = self._resolver.batch(draft.state.answer, draft.calls, self.operation.config)
+        return resolved if self._limits is None else self._limits.refuse(draft, resolved)
 
     def _follow(self, verdict: planning.Verdict, draft: OperationDraft) -> None:
         """Turn a verdict into a fact and take its step."""
@@ -303,6 +314,8 @@ class Pass:
                 self._take(draft, Finished())
             case planning.GiveUp(error):
                 self._take(draft, ModelUnavailable(error))
+            case planning.Fail(error):
+                self._take(draft, Failed(error))
             case planning.SleepUntil() | planning.Idle():
                 raise RuntimeError("there is nothing to follow")
             case _:
@@ -314,8 +327,11 @@ class Pass:
             raise RuntimeError(f"no request is under way at {state!r}")
         config = self.operation.config
         _, problem = resolve_model(self.agent, config, state.model_index)
+        message = restored_answer(self.operation.frames, config.model_of(state.response_id, state.model_index))
+        if self._limits is not None:
+            problem = self._limits.reached(draft, message.usage or Usage()) or problem
         return Interrupted(
-            message=restored_answer(self.operation.frames, config.model_of(state.response_id, state.model_index)),
+            message=message,
             response_id=self.runtime.ids.new(),
             now=draft.now,
             jitter=self.runtime.rng.random(),

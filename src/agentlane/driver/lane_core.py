@@ -125,9 +125,13 @@ class LaneCore:
         """The answer at the tip that settled to run its calls, and its calls without a result on this path."""
         return self.context.open_calls()
 
+    def batches(self, start: int = 0) -> list[tuple[str, tuple[ToolCallPart, ...]]]:
+        """Answers since the operation's input that settled to run their calls, from the ``start``-th on."""
+        return [(id, _CALLS.decode(calls)) for id, calls in self._batches[start:]]
+
     def call_key(self, operation: OpenOperation, answer: str, index: int) -> str:
         """The idempotency key of a call: see ``ToolContext.idempotency_key``."""
-        batches = [(id, _CALLS.decode(calls)) for id, calls in self._batches]
+        batches = self.batches()
         call = next(calls[index] for id, calls in reversed(batches) if id == answer)
         digest = arguments_digest(call)
         earlier = 0

@@ -35,7 +35,8 @@ class Answered(Struct, frozen=True, gc=False):
 class Interrupted(Struct, frozen=True, gc=False):
     """A request of an earlier pass has no answer; ``message`` holds the prefix that was saved.
 
-    ``response_id`` is fresh, for the attempt that may follow; ``unavailable`` says why none can.
+    ``response_id`` is fresh, for the attempt that may follow; ``unavailable`` says why none can: the model is not here,
+    or a limit is reached.
     """
 
     message: AssistantMessage
@@ -88,6 +89,12 @@ class Finished(Struct, frozen=True, gc=False):
     """Nothing stands in the way of the operation's end."""
 
 
+class Failed(Struct, frozen=True, gc=False):
+    """The operation may not go on: a limit of it is reached."""
+
+    error: ErrorInfo
+
+
 class ModelUnavailable(Struct, frozen=True, gc=False):
     """The model that the operation was accepted with is not in this process."""
 
@@ -104,6 +111,7 @@ Fact: TypeAlias = (
     | CallsNotBegun
     | AbortRequested
     | Finished
+    | Failed
     | ModelUnavailable
 )
 

@@ -53,6 +53,8 @@ class View(Struct, frozen=True, gc=False):
     request_live: bool = False
     request_not_begun: bool = False
     model_problem: ErrorInfo | None = None
+    limit: ErrorInfo | None = None
+    """The limit of the operation that is reached."""
 
 
 class AskModel(Struct, frozen=True, gc=False):
@@ -100,6 +102,12 @@ class GiveUp(Struct, frozen=True, gc=False):
     error: ErrorInfo
 
 
+class Fail(Struct, frozen=True, gc=False):
+    """End the operation: it may not go on."""
+
+    error: ErrorInfo
+
+
 class SleepUntil(Struct, frozen=True, gc=False):
     """Nothing can go on before this time."""
 
@@ -119,6 +127,7 @@ Verdict: TypeAlias = (
     | SettleCalls
     | Finish
     | GiveUp
+    | Fail
     | SleepUntil
     | Idle
 )
@@ -133,10 +142,14 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
         case Checkpoint():
             if cancelled or state.next == "finish":
                 return Finish()
+            if view.limit is not None:
+                return Fail(view.limit)
             return AskModel() if view.model_problem is None else GiveUp(view.model_problem)
         case RetryWait():
             if cancelled:
                 return Finish()
+            if view.limit is not None:
+                return Fail(view.limit)
             if view.now < state.not_before:
                 return SleepUntil(state.not_before)
             return AskModel() if view.model_problem is None else GiveUp(view.model_problem)

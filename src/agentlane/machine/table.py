@@ -41,6 +41,7 @@ from agentlane.machine.facts import (
     Effect,
     End,
     Fact,
+    Failed,
     Finished,
     IllegalStep,
     Interrupted,
@@ -262,6 +263,13 @@ def _finish(state: Checkpoint | RetryWait, fact: Finished, rules: Rules) -> Step
     return Step(None, (_end(state, "completed", state.answer, code=state.code),), boundary="terminal")
 
 
+def _fail(state: Checkpoint | RetryWait, fact: Failed, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    _require(isinstance(state, RetryWait) or state.next == "respond", "the run is about to finish", state)
+    ended = _end(state, "failed", state.answer, code=fact.error.code, error=fact.error)
+    return Step(None, (ended,), boundary="terminal")
+
+
 Transition: TypeAlias = Callable[[Any, Any, Rules], Step]
 
 TABLE: dict[tuple[type, type], Transition] = {
@@ -281,6 +289,8 @@ TABLE: dict[tuple[type, type], Transition] = {
     (Tools, AbortRequested): _request_abort,
     (Checkpoint, Finished): _finish,
     (RetryWait, Finished): _finish,
+    (Checkpoint, Failed): _fail,
+    (RetryWait, Failed): _fail,
 }
 
 

@@ -8,6 +8,9 @@ from itertools import zip_longest
 from agentlane.data.messages import AssistantMessage
 from agentlane.testing.matrix.story import Chapter, Step, chapters, plain
 
+ENDED_SHORT = ("restarts_exhausted", "model_unavailable", "limit_reached")
+"""Codes with which an operation ends sooner where more was interrupted."""
+
 Stories = Mapping[str, Sequence[Step]]
 
 
@@ -23,7 +26,7 @@ def differs_from_reference(stories: Stories, reference: Stories) -> Iterator[str
             if got.inputs != wanted.inputs:
                 yield f"operation {number} of lane {lane!r} has the input {got.inputs!r}, not {wanted.inputs!r}"
             said, expected = _answers(got), _answers(wanted)
-            short = got.result.status == "aborted" or got.result.code in ("restarts_exhausted", "model_unavailable")
+            short = got.result.status == "aborted" or got.result.code in ENDED_SHORT
             if said != (expected[: len(said)] if short else expected):
                 yield f"operation {number} of lane {lane!r} has the answers {said!r}, and without stops {expected!r}"
 
@@ -39,7 +42,7 @@ def differs_from_one_recovery(once: Stories, twice: Stories, excused: set[str]) 
             if "aborted" in (one.result.status, two.result.status):
                 continue  # how far an operation came before its abort is for the stop to say
             if (one.result.status, one.result.code) != (two.result.status, two.result.code):
-                if two.result.code != "restarts_exhausted":
+                if two.result.code not in ("restarts_exhausted", "limit_reached"):
                     yield f"operation {id} is {one.result.status}, and {two.result.status} when its recovery is stopped"
                 continue
             for first, second in zip_longest(one.turns, two.turns):

@@ -19,7 +19,7 @@ from agentlane.data.entries import Custom
 from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage
 from agentlane.data.operations import WHOLE_MAX
 from agentlane.data.requests import Prompt
-from agentlane.data.results import Settled
+from agentlane.data.results import Settled, Waiting
 from agentlane.ids import call_index
 from agentlane.lane import AgentLane
 from agentlane.machine.context import NOT_AVAILABLE
@@ -100,6 +100,12 @@ async def _play(
     return verdict
 
 
+def _ends_by_itself(outcome: Settled | Waiting) -> bool:
+    """Whether nothing but its last answer, or a limit, ended the operation: an abort may have come just before."""
+    result = outcome.result if isinstance(outcome, Settled) else None
+    return result is not None and (result.status == "completed" or result.code == "limit_reached")
+
+
 def _given_by_accept(bodies: Sequence[object], index: int) -> bool:
     """Whether it is a result for a call that an earlier operation left open."""
     body = bodies[index]
@@ -156,7 +162,7 @@ class _Player:
         admitted = await lane.accept(Prompt(messages=tuple(chapter.inputs)), operation_id=chapter.result.operation_id)
         outcome = await lane.drive(admitted.operation_id, wait_for_retry=False)
         status, wanted = outcome.result.status if isinstance(outcome, Settled) else "waiting", chapter.result.status
-        if status != wanted and not (wanted == "aborted" and status == "completed"):
+        if status != wanted and not (wanted == "aborted" and _ends_by_itself(outcome)):
             self._verdict.complaints.append(
                 f"I13: operation {chapter.result.operation_id} is {wanted}, and ends {status} without interruption"
             )

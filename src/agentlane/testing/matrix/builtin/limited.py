@@ -1,0 +1,66 @@
+"""Scenarios in which an operation ends at one of its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentlane.testing.matrix.builtin.hands import Hands, agent_of, check_effects, mixed
+from agentlane.testing.matrix.history import History
+from agentlane.testing.matrix.scenario import Scenario
+from agentlane.testing.script import call, fail
+
+
+def _ended_at(limit: str) -> Callable[[History[Hands]], None]:
+    def check(history: History[Hands]) -> None:
+        check_effects(history)
+        first = history.results[0]
+        if first.status == "completed":
+            raise AssertionError(f"the first operation completed, beyond {limit}")
+        if first.code == "limit_reached" and (first.error is None or not first.error.message.startswith(limit)):
+            raise AssertionError(f"the limit that ended it is {first.error}, not {limit}")
+
+    return check
+
+
+TURNS = Scenario(
+    "an operation that ends at its limit of turns, and another prompt",
+    world=Hands,
+    check=_ended_at("max_turns"),
+    prompt=["first", "second"],
+    agent=agent_of(
+        lambda: [[[call("safe", x=1), call("never", x=2)], [call("key", x=3)], "not asked for"], ["well"]],
+        mixed,
+        max_turns=2,
+        max_time_ms=60_000,
+    ),
+)
+
+REQUESTS = Scenario(
+    "an operation that ends at its limit of requests, interrupted ones counted",
+    world=Hands,
+    check=_ended_at("max_requests"),
+    agent=agent_of(
+        lambda: [[[call("safe", x=1)], fail("overloaded", retryable=True), fail("overloaded", retryable=True), "no"]],
+        mixed,
+        max_requests=3,
+    ),
+)
+
+IDENTICAL = Scenario(
+    "calls of one tool with the same arguments beyond their limit",
+    world=Hands,
+    check=_ended_at("max_identical_calls"),
+    agent=agent_of(
+        lambda: [
+            [
+                [call("never", x=1), call("safe", x=2)],
+                [call("safe", x=2), call("never", x=3), call("safe", x=2)],
+                "not asked for",
+            ]
+        ],
+        mixed,
+        max_identical_calls=2,
+    ),
+)
+
+LIMITED = (TURNS, REQUESTS, IDENTICAL)
