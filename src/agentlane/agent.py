@@ -37,7 +37,9 @@ Instructions: TypeAlias = str | Callable[[RunInfo[Any]], str | Awaitable[str]]
 class Agent(Generic[Deps, Output]):
     """A model, tools and instructions under a name.
 
-    - ``model`` answers unless ``lane.configure(model=...)`` chose one of ``models``.
+    - ``model`` answers unless ``lane.configure(model=...)`` chose others of ``model`` and ``models``. Of a list the
+      first is asked at the beginning of each turn. After a retryable failure the next attempt goes to the next one, at
+      once; the last one is asked again, after a wait. ``retry.attempts`` bounds all attempts of a turn together.
     - ``instructions`` is a text, or a plain or async function of a ``RunInfo`` that is asked before each request.
     - ``settings`` is JSON data handed to the model with each request.
     - ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
@@ -52,7 +54,7 @@ class Agent(Generic[Deps, Output]):
         self,
         name: str = "agent",
         *,
-        model: Model,
+        model: Model | Sequence[Model],
         models: Sequence[Model] = (),
         tools: Sequence[Tool[Any, Any]] = (),
         instructions: Instructions = "",
@@ -92,10 +94,15 @@ class Agent(Generic[Deps, Output]):
             max_identical_calls=_bound("max_identical_calls", max_identical_calls),
         )
         self.models: dict[ModelIdentity, Model] = {}
-        for each in (model, *self._items("models", models)):
+        chosen: tuple[Model, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)  # type: ignore[assignment]
+        if not chosen:
+            raise InvalidDefinition(f"agent {self.name!r}: model={model!r} is an empty list; give at least one")
+        self._identities: tuple[ModelIdentity, ...] = ()
+        for number, each in enumerate((*chosen, *self._items("models", models)), start=1):
             self.models[self._checked_identity(each)] = each
-        self.model = model
-        self._identity = next(iter(self.models))
+            if number == len(chosen):
+                self._identities = tuple(self.models)
+        self.model = chosen[0]
         self.tools: dict[str, Tool[Any, Any]] = {}
         for each_tool in self._items("tools", tools):
             if not isinstance(each_tool, Tool):
@@ -107,6 +114,16 @@ class Agent(Generic[Deps, Output]):
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+    def model_identities(
+        self, wanted: str | ModelIdentity | Model | Sequence[str | ModelIdentity | Model]
+    ) -> tuple[ModelIdentity, ...]:
+        """The identities of some of this agent's models, each once, in order."""
+        if not isinstance(wanted, list | tuple):
+            return (self.model_identity(wanted),)  # type: ignore[arg-type]
+        if not wanted:
+            raise UnknownModel(f"agent {self.name!r}: model=[] names none; give at least one", wanted="")
+        return tuple(dict.fromkeys(self.model_identity(each) for each in wanted))
 
     def model_identity(self, wanted: str | ModelIdentity | Model) -> ModelIdentity:
         """The identity of one of this agent's models, given it, its ``provider:name``, or the model."""
@@ -186,7 +203,7 @@ class Agent(Generic[Deps, Output]):
         """The configuration of an operation that is accepted now on a lane with this configuration."""
         return OperationConfig(
             agent=self.name,
-            models=(config.model or self._identity,),
+            models=self._identities if config.model is None else (config.model, *config.fallbacks),
             tools=tuple(self.tools) if config.tools is None else config.tools,
             settings=deepcopy({**self.settings, **(config.settings or {})}),
             retry=self.retry,

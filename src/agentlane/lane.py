@@ -139,11 +139,13 @@ class AgentLane(Branch, Generic[Deps, Output]):
     async def configure(
         self,
         *,
-        model: str | ModelIdentity | Model | None = None,
+        model: str | ModelIdentity | Model | Sequence[str | ModelIdentity | Model] | None = None,
         tools: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Choose the model, the active tools or the model settings of this lane; what is left out stays as it is.
+
+        ``model`` may be a list, as of ``Agent``.
 
         Durable on return; an open operation goes on with it from its next step. Raises ``UnknownModel``,
         ``UnknownTool`` or ``InvalidMessage``.
@@ -151,7 +153,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
         await verbs.configure(
             self._core,
             self.agent,
-            model=None if model is None else self.agent.model_identity(model),
+            models=None if model is None else self.agent.model_identities(model),
             tools=None if tools is None else self.agent.tool_names(tools),
             settings=None if settings is None else clean_settings(settings),
         )

@@ -226,6 +226,9 @@ SAMPLES: dict[str, Sample] = {
     "lane.config.full": Sample(
         codec.LANE_CONFIG, LaneConfig(agent="coder", model=MODEL, tools=("read",), settings={"temperature": 0.5})
     ),
+    "lane.config.fallbacks": Sample(
+        codec.LANE_CONFIG, LaneConfig(agent="coder", model=MODEL, fallbacks=(ModelIdentity(provider="p", name="two"),))
+    ),
     "lane.state.bare": Sample(codec.LANE_STATE, LaneState()),
     "lane.state.full": Sample(codec.LANE_STATE, LaneState(current="op-2", last="op-1")),
     "result.bare": Sample(codec.RESULT, RESULT),

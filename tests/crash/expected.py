@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlane.testing.matrix.builtin import bounds, changed, history, limited, plain, writes
+from agentlane.testing.matrix.builtin import bounds, changed, fallback, history, limited, plain, writes
 
 _CUT = (
     "result! The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter "
@@ -100,6 +100,20 @@ EXPECTED: dict[str, list[str]] = {
         "user second",
         "assistant[stop] well",
     ],
+    fallback.FALLBACK.name: [
+        "user first",
+        "assistant[error/overloaded] ",
+        "assistant[tool_calls]  (safe,never)",
+        "result safe:1 done",
+        "result never:2 done",
+        "assistant[error/overloaded] ",
+        "assistant[stop] done",
+        "user second",
+        "assistant[error/overloaded] ",
+        "assistant[error/overloaded] ",
+        "assistant[error/overloaded] ",
+    ],
+    fallback.GONE.name: ["user go", "assistant[stop] done"],
     limited.TURNS.name: [
         "user first",
         "assistant[tool_calls]  (safe,never)",

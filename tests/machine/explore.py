@@ -123,6 +123,7 @@ REDUCED = (
     Scope("two calls, one restart, one replay", 2, 1, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
     Scope("one call, two restarts, two replays", 1, 1, 2, scope_rules(attempts=1, restarts=2, replays=2), ALL_KINDS),
     Scope("three calls, no restart, no replay", 3, 1, 1, scope_rules(attempts=3, restarts=0, replays=0), KINDS),
+    Scope("two models", 0, 0, 2, scope_rules(attempts=3, restarts=2, replays=0), (PLAIN,), models=2, room=(1,)),
 )
 WHOLE = (
     Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),

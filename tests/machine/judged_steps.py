@@ -91,10 +91,10 @@ class _Judged:
         match fact:
             case RequestIntended():
                 self._only()
-                return self._requested(world, fact.response_id)
+                return self._requested(world, fact.response_id, fact.model_index)
             case Answered():
                 hold("I6 intents", not effects, self)
-                return self._answered(fact.message)
+                return self._answered(fact)
             case Interrupted():
                 return self._interrupted(fact)
             case CallsIntended():
@@ -131,14 +131,16 @@ class _Judged:
 
     # Requests.
 
-    def _requested(self, world: World, id: str) -> World:
+    def _requested(self, world: World, id: str, model_index: int | None) -> World:
         """A request is intended, and this step says so."""
         opens = world.requests == 0
         after = world._replace(
             request="intended", requests=world.requests + 1, turn=world.turn + 1 if opens else world.turn
         )
         hold("I10 pairs", not world.calls, self)
-        request = RequestModel(id, after.requests, 0)
+        model = world.model if model_index is None else model_index
+        after = after._replace(model=model)
+        request = RequestModel(id, after.requests, model)
         hold("I6 intents", self.taken.effects == (request,), self)
         state = self.taken.state
         if not isinstance(state, Generating):
@@ -155,7 +157,8 @@ class _Judged:
             message = replace(message, stop_reason="aborted")
         hold("I4 ids", placed == [PlaceAnswer(state.response_id, message)], self)
 
-    def _answered(self, message: AssistantMessage) -> World:
+    def _answered(self, fact: Answered) -> World:
+        message = fact.message
         self._placed_answer(message)
         world, rules, id = self.world._replace(request=""), self.rules, request_id(self.world.turn, self.world.requests)
         if message.stop_reason in ("error", "aborted"):
@@ -168,11 +171,16 @@ class _Judged:
             if not error.retryable or after.failures >= rules.retry.attempts:
                 self._check_end(End("failed", world.turn, id, code=error.code, error=error), "bounds")
             else:
-                hold("bounds", isinstance(self.taken.state, RetryWait), self)
+                state = self.taken.state
+                if not isinstance(state, RetryWait):
+                    broken("bounds", self)
+                if fact.fallback is not None:
+                    hold("waits", state.not_before == fact.now, self)
+                    return after._replace(model=fact.fallback)
                 self._check_wait(error.retry_after_ms or 0)
             return after
         calls = message.calls
-        after = world._replace(requests=0, failures=0, interruptions=0, answer=id)
+        after = world._replace(requests=0, model=0, failures=0, interruptions=0, answer=id)
         if calls:
             hold("I5 results", isinstance(self.taken.state, Tools), self)
             return after._replace(calls=(NEW,) * len(calls), cut=message.stop_reason == "length")
@@ -202,7 +210,7 @@ class _Judged:
             return after
         if after.interruptions == 1:
             hold("waits", isinstance(state, Generating), self)
-            return self._requested(after, fact.response_id)
+            return self._requested(after, fact.response_id, fact.model_index)
         hold("waits", isinstance(state, RetryWait), self)
         hold("I6 intents", not self.taken.effects, self)
         self._check_wait(0)
@@ -333,7 +341,7 @@ class _Judged:
         happened: tuple[object, ...] = (after.turn,)
         if isinstance(state, Generating | RetryWait):
             said += (state.attempt, state.retries, state.restarts, state.model_index)
-            happened += (after.requests, after.failures, after.interruptions, 0)
+            happened += (after.requests, after.failures, after.interruptions, after.model)
         said += (state.answer,)
         happened += (after.answer,)
         hold("counts", said == happened, self)

@@ -101,7 +101,7 @@ class Moves:
         self.states.add(world.state)
         for verdict, alone in self._possible_verdicts(world):
             check_told(world, verdict)
-            for fact in _facts(world, verdict):
+            for fact in _facts(world, verdict, self.scope.models):
                 after = self._taken(world, fact)
                 if alone:
                     after = _with(after, [fact.calls[0][0]], alone=True) if isinstance(fact, CallsIntended) else after
@@ -176,8 +176,10 @@ class Moves:
             yield Move("the request is sent", world._replace(request="running"))
         elif world.request == "running":
             for message in answers(self.scope, world):
-                fact = Answered(message, now=0, jitter=0.0)
-                yield Move(fact, self._taken(world, fact))
+                failed = message.stop_reason == "error"
+                for fallback in (None, *(range(world.model + 1, self.scope.models) if failed else ())):
+                    fact = Answered(message, now=0, jitter=0.0, fallback=fallback)
+                    yield Move(fact, self._taken(world, fact))
         elif world.request == "withdrawn":
             fact = Answered(NOT_SENT, now=0, jitter=0.0)
             yield Move(fact, self._taken(world, fact))
@@ -218,14 +220,15 @@ class Moves:
             yield Move("the session closes", _reopened(after), calm=False)
 
 
-def _facts(world: World, verdict: Verdict) -> list[Fact]:
-    """What the driver makes of a verdict."""
+def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
+    """What the driver makes of a verdict. With several models any may be the one that is here."""
+    here = (None, *range(models)) if models > 1 else (None,)
     match verdict:
         case AskModel():
             turn = world.turn + 1 if world.requests == 0 else world.turn
-            return [RequestIntended(request_id(turn, world.requests + 1))]
+            return [RequestIntended(request_id(turn, world.requests + 1), index) for index in here]
         case RecoverRequest():
-            return [_interrupted(world, None), _interrupted(world, UNAVAILABLE)]
+            return [*(_interrupted(world, None, index) for index in here), _interrupted(world, UNAVAILABLE)]
         case DropRequest():
             return [Answered(NOT_SENT, now=0, jitter=0.0)]
         case StartCalls(calls):
@@ -246,9 +249,9 @@ def _facts(world: World, verdict: Verdict) -> list[Fact]:
             assert_never(verdict)
 
 
-def _interrupted(world: World, unavailable: ErrorInfo | None) -> Interrupted:
+def _interrupted(world: World, unavailable: ErrorInfo | None, model_index: int | None = None) -> Interrupted:
     next_id = request_id(world.turn, world.requests + 1)
-    return Interrupted(SAVED_PREFIX, next_id, now=0, jitter=0.0, unavailable=unavailable)
+    return Interrupted(SAVED_PREFIX, next_id, now=0, jitter=0.0, unavailable=unavailable, model_index=model_index)
 
 
 REAL: tuple[ToolResultMessage, ...] = tuple(result(index, "real") for index in range(4))

@@ -307,6 +307,20 @@ def never_waits(state: Any, fact: Any, taken: Step) -> Step:
     return after_of(taken, not_before=fact.now) if retried else taken
 
 
+def stays_with_the_model(state: Any, fact: Any, taken: Step) -> Step:
+    return after_of(taken, model_index=state.model_index) if isinstance(taken.state, RetryWait) else taken
+
+
+def waits_for_another_model(state: Any, fact: Any, taken: Step) -> Step:
+    if isinstance(fact, Answered) and fact.fallback is not None and isinstance(taken.state, RetryWait):
+        return after_of(taken, not_before=fact.now + 1)
+    return taken
+
+
+def forgets_the_model(state: Any, fact: Any, taken: Step) -> Step:
+    return after_of(taken, model_index=0) if isinstance(fact, RequestIntended) else taken
+
+
 def keeps_the_id(state: Any, fact: Any, taken: Step) -> Step:
     return after_of(taken, response_id=state.response_id) if isinstance(fact, Interrupted) else taken
 
@@ -394,6 +408,9 @@ BUGS: tuple[Bug, ...] = (
     Bug("one tool's wish ends the run", "I8 end", told(any_may_end)),
     Bug("a restart is counted as a retry", "counts", told(counts_a_restart_as_a_retry)),
     Bug("turns are not counted", "counts", told(runs_the_same_turn_again)),
+    Bug("a failing model is asked again though another follows", "counts", told(stays_with_the_model)),
+    Bug("another model is waited for", "waits", told(waits_for_another_model)),
+    Bug("a turn goes on with the first model", "counts", told(forgets_the_model)),
     Bug("retries have no bound", "bounds", past(lambda rules: attempts(rules, 99))),
     Bug("retries end before their bound", "bounds", past(lambda rules: attempts(rules, -1))),
     Bug("limits are not looked at", "bounds", seen(lambda s, v, r: (s, replace(v, limit=None), r))),

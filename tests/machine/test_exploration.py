@@ -21,6 +21,7 @@ SIZES = {
     "two calls, one restart, one replay": (4_461, 17_143, 454),
     "one call, two restarts, two replays": (461, 1_610, 96),
     "three calls, no restart, no replay": (8_827, 39_340, 980),
+    "two models": (501, 2_668, 178),
     "retries, one restart, one replay": (70_603, 352_756, 4_570),
     "no retries, two restarts, two replays": (50_437, 244_852, 4_242),
     "neither restarts nor replays": (63_174, 331_502, 3_164),

@@ -345,6 +345,35 @@ ROWS = [
         ),
     ),
     Row(
+        "an error that may go away, and another model",
+        ASKING,
+        Answered(answer(stop_reason="error", error=OVERLOADED), now=1_000, jitter=0.5, fallback=2),
+        Step(
+            RetryWait(
+                attempt=2,
+                not_before=1_000,
+                error=OVERLOADED,
+                retries=2,
+                restarts=1,
+                model_index=2,
+                turn=4,
+                answer="a0",
+            ),
+            (PlaceAnswer(ANSWER, answer(stop_reason="error", error=OVERLOADED)),),
+            boundary="settlement",
+        ),
+    ),
+    Row(
+        "the next attempt, of a model that is here",
+        WAITING,
+        RequestIntended(LATER, 0),
+        Step(
+            Generating(response_id=LATER, attempt=3, retries=1, restarts=1, model_index=0, turn=4, answer="a0"),
+            effects=(RequestModel(LATER, 3, 0),),
+            boundary="intent",
+        ),
+    ),
+    Row(
         "no model for the next request",
         RESPOND,
         ModelUnavailable(GONE),

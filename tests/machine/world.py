@@ -43,6 +43,8 @@ class World(NamedTuple):
     turn: int = 0
     requests: int = 0
     """Requests of the turn that is open."""
+    model: int = 0
+    """The model of the list that the turn's last request went to, or that the next one goes to."""
     failures: int = 0
     interruptions: int = 0
     answer: str | None = None
@@ -67,6 +69,8 @@ class Scope(NamedTuple):
     rules: Rules
     kinds: tuple[CallView, ...]
     """What a call that never began may be like, in this process at this moment."""
+    models: int = 1
+    """How long the list of models is."""
     room: tuple[int, ...] = (1, 2, 3)
     """What ``max_parallel`` may be at this moment."""
 

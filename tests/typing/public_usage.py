@@ -168,6 +168,8 @@ assert_type(agent, Agent[Deps, str])
 annotated: Agent[Deps] = agent
 bare = Agent(model=ScriptedModel([[say("a"), call("plain", x=1)], answer("b"), fail("overloaded"), hang()]))
 Agent(model=NoModel())  # type: ignore[arg-type]
+Agent(model=[EchoModel(), ScriptedModel(["b"])], max_turns=20, max_time_ms=60_000)
+Agent(model=[NoModel()])  # type: ignore[list-item]
 Agent("x", EchoModel())  # type: ignore[call-arg]
 Agent(model=EchoModel(), tools=[len])  # type: ignore[list-item]
 
@@ -205,6 +207,7 @@ async def work() -> None:
         if (operation := lane.inspect().operation) is not None:
             assert_type(operation, Operation)
             assert_type(operation.calls, tuple[CallRecord, ...])
+        await lane.configure(model=["echo:echo-1", EchoModel()])
         await lane.configure(model="echo:echo-1", tools=["plain"], settings={"temperature": 1})
         await lane.accept("hello")  # type: ignore[arg-type]
         await lane.drive("op", True)  # type: ignore[call-arg]

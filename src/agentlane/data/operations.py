@@ -193,6 +193,8 @@ class LaneConfig(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     model: ModelIdentity | None = None
     tools: tuple[str, ...] | None = None
     settings: dict[str, Any] | None = None
+    fallbacks: tuple[ModelIdentity, ...] = ()
+    """The models that are asked after ``model``."""
 
 
 class LaneState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
 from agentlane.agent import Agent
+from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
-    Checkpoint,
     EffectPending,
     Generating,
     OperationState,
@@ -29,7 +29,7 @@ from agentlane.driver.recovery import restored_answer
 from agentlane.driver.running import RunningEffects
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import Sealed, seal_message
-from agentlane.driver.views import ResolvedCall, Resolver, resolve_model
+from agentlane.driver.views import ResolvedCall, Resolver, fallback_of, resolve_model
 from agentlane.errors import DriveInterrupted, SessionClosed, StoreBusy
 from agentlane.machine import planning
 from agentlane.machine.facts import (
@@ -50,6 +50,7 @@ from agentlane.machine.facts import (
 )
 from agentlane.machine.outcomes import settled_without
 from agentlane.machine.table import step
+from agentlane.model import Model
 from agentlane.storage.contract import Commit
 
 StopMode: TypeAlias = Literal["close", "fault"]
@@ -213,7 +214,9 @@ class Pass:
         answered, outcomes = self._effects.answered, tuple(self._effects.outcomes)
         if answered is not None:
             message = with_answers(answered, tuple(self.lane.unanswered))
-            self._take(draft, Answered(message, draft.now, self.runtime.rng.random()))
+            asked = draft.state.model_index if isinstance(draft.state, Generating) else 0
+            fallback = fallback_of(self.agent, operation.config, asked)
+            self._take(draft, Answered(message, draft.now, self.runtime.rng.random(), fallback))
         if outcomes:
             self._take_outcomes(draft, outcomes)
         if self._stopping is not None:
@@ -280,8 +283,7 @@ class Pass:
                 not_begun=frozenset(effects.calls_not_begun()),
                 cut=draft.cut,
             )
-        model_index = 0 if isinstance(state, Checkpoint) else state.model_index
-        _, problem = resolve_model(self.agent, self.operation.config, model_index)
+        _, _, problem = self._model_of(state)
         return planning.View(
             now=draft.now,
             request_live=effects.request is not None or any(isinstance(effect, RequestModel) for effect in started),
@@ -299,7 +301,8 @@ class Pass:
         runtime = self.runtime
         match verdict:
             case planning.AskModel():
-                self._take(draft, RequestIntended(runtime.ids.new()))
+                model_index, _, _ = self._model_of(draft.state)
+                self._take(draft, RequestIntended(runtime.ids.new(), model_index))
             case planning.RecoverRequest():
                 self._take(draft, self._interrupted(draft))
             case planning.DropRequest():
@@ -321,12 +324,17 @@ class Pass:
             case _:
                 assert_never(verdict)
 
+    def _model_of(self, state: OperationState) -> tuple[int, Model | None, ErrorInfo | None]:
+        """The model that the state's next request goes to. Each turn begins with the first."""
+        model_index = state.model_index if isinstance(state, Generating | RetryWait) else 0
+        return resolve_model(self.agent, self.operation.config, model_index)
+
     def _interrupted(self, draft: OperationDraft) -> Interrupted:
         state = draft.state
         if not isinstance(state, Generating):
             raise RuntimeError(f"no request is under way at {state!r}")
         config = self.operation.config
-        _, problem = resolve_model(self.agent, config, state.model_index)
+        model_index, _, problem = self._model_of(state)
         message = restored_answer(self.operation.frames, config.model_of(state.response_id, state.model_index))
         if self._limits is not None:
             problem = self._limits.reached(draft, message.usage or Usage()) or problem
@@ -336,6 +344,7 @@ class Pass:
             now=draft.now,
             jitter=self.runtime.rng.random(),
             unavailable=problem,
+            model_index=model_index,
         )
 
     def _settled_without(self, draft: OperationDraft, index: int, why: planning.SettledWithout) -> Sealed:

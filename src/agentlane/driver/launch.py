@@ -27,7 +27,7 @@ def launch_request(
 ) -> GenerationEffect:
     """The effect of an intended request. What the model is shown is taken now: committed entries only."""
     runtime = lane.runtime
-    model, problem = resolve_model(agent, operation.config, effect.model_index)
+    index, model, problem = resolve_model(agent, operation.config, effect.model_index)
     if model is None:
         raise RuntimeError(f"a request was intended without its model: {problem}")
     messages = lane.context.view()
@@ -51,7 +51,7 @@ def launch_request(
         lane,
         response_id=effect.response_id,
         model=model,
-        identity=config.models[effect.model_index],
+        identity=config.models[index],
         agent=agent,
         info=RunInfo(runtime.session_id, lane.name, operation.id, agent.deps),
         build=build,

@@ -292,7 +292,7 @@ async def configure(
     lane: LaneCore,
     agent: Agent[Any, Any],
     *,
-    model: ModelIdentity | None,
+    models: tuple[ModelIdentity, ...] | None,
     tools: tuple[str, ...] | None,
     settings: dict[str, Any] | None,
 ) -> None:
@@ -312,7 +312,8 @@ async def configure(
             )
         config = LaneConfig(
             agent=agent.name,
-            model=old.model if model is None else model,
+            model=old.model if models is None else models[0],
+            fallbacks=old.fallbacks if models is None else models[1:],
             tools=old.tools if tools is None else tools,
             settings=old.settings if settings is None else settings,
         )

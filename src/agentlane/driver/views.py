@@ -39,14 +39,24 @@ def resolve_call(agent: Agent[Any, Any], config: OperationConfig, call: ToolCall
 
 def resolve_model(
     agent: Agent[Any, Any], config: OperationConfig, model_index: int
-) -> tuple[Model | None, ErrorInfo | None]:
-    """The model that an operation's configuration names, or the error that it is not in this process."""
-    identity = config.models[model_index] if model_index < len(config.models) else None
-    model = None if identity is None else agent.models.get(identity)
-    if model is not None:
-        return model, None
-    text = f"model {identity} is not among the models of agent {agent.name!r} in this process"
-    return None, ErrorInfo(code="model_unavailable", message=text)
+) -> tuple[int, Model | None, ErrorInfo | None]:
+    """The model to ask: the one at ``model_index`` of the operation's list, else the next one that is in this process,
+    from the list's start again where none follows; or the error that none is."""
+    for index in (*range(model_index, len(config.models)), *range(min(model_index, len(config.models)))):
+        model = agent.models.get(config.models[index])
+        if model is not None:
+            return index, model, None
+    names = " or ".join(map(str, config.models))
+    text = f"model {names} is not among the models of agent {agent.name!r} in this process"
+    return model_index, None, ErrorInfo(code="model_unavailable", message=text)
+
+
+def fallback_of(agent: Agent[Any, Any], config: OperationConfig, model_index: int) -> int | None:
+    """The index of the next model behind ``model_index`` that is in this process, if there is one."""
+    for index in range(model_index + 1, len(config.models)):
+        if config.models[index] in agent.models:
+            return index
+    return None
 
 
 class Resolver:

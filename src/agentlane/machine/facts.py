@@ -19,17 +19,22 @@ class IllegalStep(RuntimeError):
 
 
 class RequestIntended(Struct, frozen=True, gc=False):
-    """A model request is about to be sent under this fresh id."""
+    """A model request is about to be sent under this fresh id, to the model at ``model_index`` (None: the state's)."""
 
     response_id: str
+    model_index: int | None = None
 
 
 class Answered(Struct, frozen=True, gc=False):
-    """A live request ended with this message (failed and aborted ones included). ``jitter`` is in [0, 1)."""
+    """A live request ended with this message (failed and aborted ones included). ``jitter`` is in [0, 1).
+
+    ``fallback`` is the index of the next model in the list that is here, if there is one.
+    """
 
     message: AssistantMessage
     now: int
     jitter: float
+    fallback: int | None = None
 
 
 class Interrupted(Struct, frozen=True, gc=False):
@@ -44,6 +49,8 @@ class Interrupted(Struct, frozen=True, gc=False):
     now: int
     jitter: float
     unavailable: ErrorInfo | None = None
+    model_index: int | None = None
+    """The model that the attempt that may follow goes to; None: the same."""
 
 
 class CallsIntended(Struct, frozen=True, gc=False):

@@ -82,14 +82,20 @@ def _intend_request(state: Checkpoint | RetryWait, fact: RequestIntended, rules:
     _require(state.cancel_requested_at is None, "no request is intended once an abort is asked for", state)
     if isinstance(state, Checkpoint):
         _require(state.next == "respond", "the run is about to finish", state)
-        after = Generating(response_id=fact.response_id, attempt=1, turn=state.turn + 1, answer=state.answer)
+        after = Generating(
+            response_id=fact.response_id,
+            attempt=1,
+            model_index=fact.model_index or 0,
+            turn=state.turn + 1,
+            answer=state.answer,
+        )
     else:
         after = Generating(
             response_id=fact.response_id,
             attempt=state.attempt + 1,
             retries=state.retries,
             restarts=state.restarts,
-            model_index=state.model_index,
+            model_index=state.model_index if fact.model_index is None else fact.model_index,
             turn=state.turn,
             answer=state.answer,
         )
@@ -131,7 +137,11 @@ def _answer(state: Generating, fact: Answered, rules: Rules) -> Step:
 def _fail_or_retry(state: Generating, fact: Answered, placed: PlaceAnswer, rules: Rules) -> Step:
     error = _error_of(fact.message)
     if error.retryable and state.retries + 1 < rules.retry.attempts:
-        delay_ms = backoff_ms(rules.retry, state.retries, fact.jitter, error.retry_after_ms)
+        if fact.fallback is not None:  # what this model asked for does not bind another one
+            delay_ms = 0
+            state = replace(state, model_index=fact.fallback)
+        else:
+            delay_ms = backoff_ms(rules.retry, state.retries, fact.jitter, error.retry_after_ms)
         waiting = _retry_wait(state, fact.now + delay_ms, error, retries=state.retries + 1, restarts=state.restarts)
         return Step(waiting, (placed,), boundary="settlement")
     ended = _end(state, "failed", state.response_id, code=error.code, error=error)
@@ -159,7 +169,13 @@ def _interrupt(state: Generating, fact: Interrupted, rules: Rules) -> Step:
         delay_ms = backoff_ms(rules.retry, restarts - 2, fact.jitter, None)
         waiting = _retry_wait(state, fact.now + delay_ms, _error_of(message), retries=state.retries, restarts=restarts)
         return Step(waiting, (placed,), boundary="recovered_response")
-    after = replace(state, response_id=fact.response_id, attempt=state.attempt + 1, restarts=restarts)
+    after = replace(
+        state,
+        response_id=fact.response_id,
+        attempt=state.attempt + 1,
+        restarts=restarts,
+        model_index=state.model_index if fact.model_index is None else fact.model_index,
+    )
     return Step(after, (placed,), (_request(after),), boundary="recovered_response")
 
 
