@@ -14,7 +14,7 @@ from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import navigating, verbs
+from agentlane.driver import navigating, retrying, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import NoActiveOperation
@@ -92,6 +92,21 @@ class AgentLane(Branch, Generic[Deps, Output]):
         request = Prompt(prompt) if isinstance(prompt, str) else prompt
         admitted = await self.accept(request, operation_id=operation_id)
         return await self._drive_to_end(admitted.operation_id)
+
+    async def retry(self, settled_id: str, /, *, same_keys: bool = False, operation_id: str | None = None) -> Admitted:
+        """Open an operation that tries a failed or aborted one again, and start nothing; durable on return.
+
+        It has the same input, adds no entry, and goes on where the other ended: what that one was answered, and what
+        its calls gave, stays. If an abort came behind a whole answer, that answer ends it. Limits and usage begin anew.
+        Idempotency keys name the new operation, or with ``same_keys`` the old one's, so that a receiver knows calls
+        that are made again. ``operation_id`` names the new operation, and makes the call safe to repeat as in
+        ``accept``. Cancelled: the operation is opened or not; asking again with the same id tells.
+
+        Raises ``RequestConflict`` for an operation that completed or an id that was used for another request,
+        ``OperationMismatch`` if the lane's tip has moved since or the operation is another lane's, ``LaneBusy`` while
+        an operation is open, ``UnknownOperation``, ``InvalidName``.
+        """
+        return await retrying.retry(self._core, self.agent, settled_id, operation_id, same_keys=same_keys)
 
     async def resume(self) -> OperationResult | None:
         """Drive the open operation to its end, if there is one. Errors are those of ``drive``."""

@@ -157,6 +157,13 @@ async def run(world: World) -> Call:
     return lambda: lane.run("call save", operation_id="op")
 
 
+@recipe("AgentLane.retry")
+async def retry(world: World) -> Call:
+    lane = await world.lane()
+    await lane.run("refuse", operation_id="op")
+    return lambda: lane.retry("op", operation_id="again")
+
+
 @recipe("AgentLane.resume")
 async def resume(world: World) -> Call:
     lane = await world.accept("call tell")

@@ -26,7 +26,8 @@ USAGE = Usage(input_tokens=1, output_tokens=1)
 
 
 class Talker:
-    """Words: ``hang`` shows something and waits; ``fail`` fails at the first attempt; ``call NAME`` calls that tool."""
+    """Words: ``hang`` shows something and waits; ``fail`` fails at the first attempt, ``refuse`` always; ``call NAME``
+    calls that tool."""
 
     def __init__(self) -> None:
         self.identity = ModelIdentity(provider="test", name="talker")
@@ -43,6 +44,8 @@ class Talker:
             word, *more = _told(request).split()
             if word == "fail" and request.attempt == 1:
                 raise ModelError("try again", retryable=True)
+            if word == "refuse":
+                raise ModelError("not that")
             if word == "call":
                 call = ToolCallPart(id=f"call-{len(request.messages)}", name=more[0], arguments={})
                 yield AssistantMessage(content=(call,), stop_reason="tool_calls", usage=USAGE)

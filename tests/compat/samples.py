@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from agentlane.data import codec
 from agentlane.data.codec import Kind
 from agentlane.data.entries import Custom
@@ -188,6 +190,7 @@ SAMPLES: dict[str, Sample] = {
     **{f"op.state.{name}": Sample(codec.STATE, state) for name, state in STATES.items()},
     **{f"op.state.{name}.timed": Sample(codec.STATE, state) for name, state in TIMED.items()},
     "op.meta": Sample(codec.META, META),
+    "op.meta.retry": Sample(codec.META, replace(META, retry_of="op-0")),
     "op.config.bare": Sample(codec.CONFIG, OperationConfig(agent="coder")),
     "op.config.asked": Sample(
         codec.CONFIG,
@@ -255,6 +258,7 @@ SAMPLES: dict[str, Sample] = {
             usage=TOTALS,
         ),
     ),
+    "result.retry": Sample(codec.RESULT, replace(RESULT, retry_of="op-0")),
     "frames": Sample(
         codec.FRAMES,
         (

@@ -97,6 +97,7 @@ class OperationMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     start_tip: str | None
     started_at: int
     key_operation: str
+    retry_of: str | None = None
 
 
 # One call of an answer. Arrays on disk: ["planned"], ["effect_pending", "safe", 1, 0], ["placed", false].

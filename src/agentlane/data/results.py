@@ -36,6 +36,7 @@ class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     answer: str | None = None
     text: str = ""
     usage: UsageTotals = UsageTotals()
+    retry_of: str | None = None
 
 
 class Admitted(Struct, frozen=True, gc=False, kw_only=True):

@@ -177,6 +177,7 @@ class OperationDraft:
             answer=end.answer,
             text=self._answer_text if end.status == "completed" else "",
             usage=self.usage,
+            retry_of=meta.retry_of,
         )
 
     def _write_end(self, writes: list[Write], result: OperationResult) -> None:

@@ -14,7 +14,7 @@ from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
-from agentlane.data.operations import LaneConfig, LaneState
+from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
@@ -90,7 +90,7 @@ class LaneCore:
                 continue  # somebody else was faster
             if operation is not None and fresh is not None:
                 operation.take_restored(fresh)
-            self._read_path(path, None if operation is None else operation.meta.inputs[0])
+            self._read_path(path, None if operation is None else operation.meta)
             self.loaded = True
 
     def begin(self, operation: OpenOperation) -> None:
@@ -98,7 +98,13 @@ class LaneCore:
         self.operation = operation
         self.state = LaneState(current=operation.id, last=None if self.state is None else self.state.last)
         self._batches.clear()
+        self.earlier_batches = 0
         self.runtime.open_operations[operation.id] = self.name
+
+    def begin_again(self, path: Sequence[Entry]) -> None:
+        """The operation that began goes on with an earlier one's input; ``path`` is the lane's, root first."""
+        self._forget_path()
+        self._read_path(path, None if self.operation is None else self.operation.meta)
 
     def settle(self, operation: OpenOperation, result: OperationResult) -> None:
         """The open operation has its terminal record."""
@@ -150,13 +156,17 @@ class LaneCore:
         self.context = ModelContext()
         self.unanswered: list[str] = []
         self._batches: list[tuple[str, bytes]] = []
+        self.earlier_batches = 0
+        """How many of the batches since the input are those of operations that were tried before."""
 
-    def _read_path(self, path: Sequence[Entry], start: str | None) -> None:
-        """Take a whole path, root first; ``start`` is the first input of the open operation."""
+    def _read_path(self, path: Sequence[Entry], meta: OperationMeta | None) -> None:
+        """Take a whole path, root first; ``meta`` is the open operation's."""
         for entry in path:
-            if entry.id == start:
+            if meta is not None and entry.id == meta.inputs[0]:
                 self._batches.clear()
             self._take(entry.id, entry.body)
+            if meta is not None and meta.retry_of is not None and entry.id == meta.start_tip:
+                self.earlier_batches = len(self._batches)
 
     def _take(self, id: str, body: EntryBody) -> None:
         self.context.add(id, body)

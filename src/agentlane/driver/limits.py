@@ -27,7 +27,7 @@ class LimitWatch:
         self._limits = limits
         self._began_at = lane.runtime.clock.now_ms()
         self._before_ms = operation.state.time_ms
-        self._counted = 0
+        self._counted = lane.earlier_batches
         self._counts: Counter[tuple[str, str]] = Counter()
         """Calls of answers that have their results; those of the answer in hand are counted anew each time."""
 

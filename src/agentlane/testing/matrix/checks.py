@@ -133,8 +133,8 @@ def _check_shown(history: History[Any], verdict: Verdict, chapter: Chapter, numb
 
 def _turn_of(messages: Sequence[Any], chapter: Chapter) -> int:
     """How many answers of the chapter a request was shown: those behind its last input."""
-    last = max((i for i, each in enumerate(messages) if each == chapter.inputs[-1]), default=-1)
-    return sum(isinstance(each, AssistantMessage) for each in messages[last + 1 :])
+    last = max((i for i, each in enumerate(messages) if each == chapter.asked[-1]), default=-1)
+    return sum(isinstance(each, AssistantMessage) for each in messages[last + 1 :]) - chapter.earlier
 
 
 def _check_result(

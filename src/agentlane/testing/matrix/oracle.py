@@ -19,7 +19,8 @@ from agentlane.data.entries import Custom
 from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage
 from agentlane.data.operations import WHOLE_MAX
 from agentlane.data.requests import Prompt
-from agentlane.data.results import Settled, Waiting
+from agentlane.data.results import Admitted, Settled, Waiting
+from agentlane.errors import RequestConflict
 from agentlane.ids import call_index
 from agentlane.lane import AgentLane
 from agentlane.machine.context import NOT_AVAILABLE
@@ -159,7 +160,12 @@ class _Player:
     async def play(self, lane: AgentLane[Any, Any], number: int, chapter: Chapter) -> None:
         """One operation, from accept to its end."""
         self._lane, self._chapter, self._number, self._turn = lane, chapter, number, -1
-        admitted = await lane.accept(Prompt(messages=tuple(chapter.inputs)), operation_id=chapter.result.operation_id)
+        try:
+            admitted = await self._admit(lane, chapter)
+        except RequestConflict:  # without interruption the one before completed: an abort came behind its last answer
+            if chapter.turns:
+                self._verdict.complaints.append(f"I13: {chapter.result.operation_id} had nothing to try again")
+            return
         outcome = await lane.drive(admitted.operation_id, wait_for_retry=False)
         status, wanted = outcome.result.status if isinstance(outcome, Settled) else "waiting", chapter.result.status
         if status != wanted and not (wanted == "aborted" and _ends_by_itself(outcome)):
@@ -168,6 +174,12 @@ class _Player:
             )
             if not isinstance(outcome, Settled):
                 await lane.abort()
+
+    async def _admit(self, lane: AgentLane[Any, Any], chapter: Chapter) -> Admitted:
+        id = chapter.result.operation_id
+        if chapter.result.retry_of is not None:
+            return await lane.retry(chapter.result.retry_of, operation_id=id)
+        return await lane.accept(Prompt(messages=tuple(chapter.inputs)), operation_id=id)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         """The next answer of the chapter; where it has none, the end that the operation had."""

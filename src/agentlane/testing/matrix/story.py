@@ -24,7 +24,8 @@ class Turn:
 
 @dataclass
 class Chapter:
-    """One settled operation.
+    """One settled operation. One that was tried again has no inputs: ``asked`` are those of the first try, and
+    ``earlier`` is how many answers the tries before it were given.
 
     ``failed`` are answers that went wrong, each with the number of answers before it that are kept: they are history,
     and no model is shown them.
@@ -34,6 +35,8 @@ class Chapter:
     inputs: list[UserMessage] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     failed: list[tuple[int, AssistantMessage]] = field(default_factory=list)
+    asked: list[UserMessage] = field(default_factory=list)
+    earlier: int = 0
 
 
 Step: TypeAlias = Chapter | EntryBody
@@ -57,7 +60,9 @@ def plain(body: EntryBody) -> EntryBody:
 
 def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lane: str) -> list[Step]:
     """The story of a path, root first. Results that an accept gave to a batch left open belong to no chapter."""
-    by_input = {id: result for result in results.values() if result.lane == lane for id in result.inputs}
+    mine = sorted((each for each in results.values() if each.lane == lane), key=lambda each: each.started_at)
+    by_input = {id: result for result in mine if result.retry_of is None for id in result.inputs}
+    retries = [result for result in mine if result.retry_of is not None]
     story: list[Step] = []
     chapter: Chapter | None = None
     for entry in path:
@@ -68,6 +73,7 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lane: st
                 story.append(chapter)
             if isinstance(body, UserMessage):
                 chapter.inputs.append(body)
+                chapter.asked.append(body)
         elif chapter is None:
             if not isinstance(body, ToolResultMessage):
                 story.append(plain(body))
@@ -78,9 +84,19 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lane: st
                 chapter.failed.append((len(chapter.turns), body))
         elif isinstance(body, ToolResultMessage) and chapter.turns:
             chapter.turns[-1].results.append((entry.id, body))
-        if chapter is not None and entry.id == chapter.result.to_tip:
-            chapter = None
+        while chapter is not None and entry.id == chapter.result.to_tip:
+            chapter = _tried_again(chapter, retries)
+            story += [] if chapter is None else [chapter]
     return story
+
+
+def _tried_again(chapter: Chapter, retries: list[OperationResult]) -> Chapter | None:
+    """The chapter of the retry that goes on where this one ended, if there is one; it is taken out of ``retries``."""
+    for result in retries:
+        if result.retry_of == chapter.result.operation_id and result.from_tip == chapter.result.to_tip:
+            retries.remove(result)
+            return Chapter(result, asked=chapter.asked, earlier=chapter.earlier + len(chapter.turns))
+    return None
 
 
 def chapters(story: Sequence[Step]) -> list[Chapter]:
@@ -94,7 +110,7 @@ def encoded(story: Sequence[Step]) -> bytes:
     for each in story:
         if isinstance(each, Chapter):
             turns = [[plain(turn.answer), *(body for _, body in turn.results)] for turn in each.turns]
-            parts.append([each.result.status, each.result.code, each.inputs, turns])
+            parts.append([each.result.status, each.result.code, each.result.retry_of, each.inputs, turns])
         else:
             parts.append(each)
     return codec.encode(parts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentlane.data.requests import Prompt
 from agentlane.testing.matrix.builtin.hands import Hands, agent_of, check_effects, mixed
-from agentlane.testing.matrix.history import History
+from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.script import call, fail
 
@@ -63,4 +64,29 @@ IDENTICAL = Scenario(
     ),
 )
 
-LIMITED = (TURNS, REQUESTS, IDENTICAL)
+
+async def _try_again(life: Life[Hands]) -> None:
+    """Try what did not complete again, and again, each time as an operation of its own."""
+    lane = await life.lane()
+    await lane.accept(Prompt("go"), operation_id="op-1")
+    for number in (1, 2, 3):
+        result = await life.drive(lane, f"op-{number}")
+        if result.status == "completed" or number == 3:
+            break
+        await lane.retry(f"op-{number}", operation_id=f"op-{number + 1}", same_keys=number == 1)
+    await lane.accept(Prompt("and now"), operation_id="op-4")
+    await life.drive(lane, "op-4")
+
+
+RETRIED = Scenario(
+    "an operation that ends at its limit and is tried again",
+    world=Hands,
+    check=check_effects,
+    act=_try_again,
+    steady=False,  # how far each try comes is for the stops to say
+    agent=agent_of(
+        lambda: [[[call("safe", x=1), call("never", x=2)], [call("key", x=3)], "done"], ["well"]], mixed, max_turns=1
+    ),
+)
+
+LIMITED = (TURNS, REQUESTS, IDENTICAL, RETRIED)

@@ -9,6 +9,7 @@ from agentlane.testing.matrix.builtin.aborts import ABORT_LEFT, ABORT_TOOLS
 from agentlane.testing.matrix.builtin.bounds import REPLAYS
 from agentlane.testing.matrix.builtin.changed import INACTIVE, ONE_BY_ONE, PARALLEL
 from agentlane.testing.matrix.builtin.history import REWOUND
+from agentlane.testing.matrix.builtin.limited import RETRIED
 from agentlane.testing.matrix.builtin.plain import BAD_CALLS, MEMO, RETRY, SLOTS, STREAM
 from agentlane.testing.matrix.builtin.writes import APPLICATION
 from agentlane.testing.matrix.report import CrashReport
@@ -22,6 +23,7 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
     (REPLAYS, "memory", "kill@effect.tool.end#1 / kill@commit.replay_intent.{}#1", _PARTS),
     (REPLAYS, "memory", "kill@effect.model.start#1 / kill@commit.recovered_response.{}#1", _PARTS),
     (ABORT_TOOLS, "memory", "kill@commit.abort.{}#1", _PARTS),
+    (RETRIED, "memory", "kill@commit.retry.{}#1", _PARTS),
     (INACTIVE, "memory", "kill@effect.tool.end#1 / kill@commit.configure.{}#1", _PARTS),
     (SLOTS, "late", "close@commit.settlement+tool_intents.before#1, kill@commit.close.{}#1", _PARTS),
     (
