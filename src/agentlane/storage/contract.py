@@ -50,7 +50,8 @@ Reads
         Unknown ``start``, or an ``after`` that is not on its path: ``UnknownEntry``. ``limit`` is None or a whole
         number of at least 0 (here and in S17; the session refuses others). A cycle or missing parent is
         ``CorruptSession``, not a hang.
-    S17 ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of ``after_seq``.
+    S17 ``values`` gives the keys of a namespace in the order of their code points; ``after``, which need not be a key,
+        is exclusive. ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of ``after_seq``.
     S18 No read holds a transaction, or anything else that holds up the writer, across an await.
 
 Sessions and owners
@@ -241,8 +242,10 @@ class SessionStorage(Protocol):
 
     async def value(self, address: Address) -> bytes | None: ...
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        """All values of a namespace whose key begins with ``prefix``, by key, keys in order."""
+    async def values(
+        self, namespace: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> dict[str, bytes]:
+        """Values of a namespace whose key begins with ``prefix``, by key, keys in order, from beyond ``after`` on."""
         ...
 
     async def elements(

@@ -130,11 +130,14 @@ class IndexedStorage(ABC, Generic[P]):
         place = self._index.values.get(address.namespace, {}).get(address.key)
         return None if place is None else self._fetch([place])[0]
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        """Values of a namespace by key, keys in order."""
+    async def values(
+        self, namespace: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> dict[str, bytes]:
+        """Values of a namespace by key, keys in order, beyond ``after``."""
         self._check_usable()
         places = self._index.values.get(namespace, {})
-        keys = sorted(key for key in places if key.startswith(prefix))
+        found = (key for key in places if key.startswith(prefix) and (after is None or key > after))
+        keys = sorted(found)[:limit]
         return dict(zip(keys, self._fetch(places[key] for key in keys), strict=True))
 
     async def elements(

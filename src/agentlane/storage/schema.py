@@ -225,10 +225,11 @@ SCAN_USAGE: Final = """
 SELECT_VALUE: Final = "SELECT CAST(payload AS BLOB) FROM value WHERE session = ? AND namespace = ? AND key = ?"
 SELECT_VALUES: Final = """
     SELECT key, CAST(payload AS BLOB) FROM value WHERE session = ? AND namespace = ? AND key >= ? ORDER BY key
+    LIMIT ?
 """
 SELECT_VALUES_BETWEEN: Final = """
     SELECT key, CAST(payload AS BLOB) FROM value
-    WHERE session = ? AND namespace = ? AND key >= ? AND key < ? ORDER BY key
+    WHERE session = ? AND namespace = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?
 """
 SELECT_NEWER_KEYS: Final = "SELECT key FROM value WHERE session = ? AND namespace = ? AND seq > ?"
 SELECT_ELEMENTS: Final = """

@@ -102,11 +102,14 @@ def value(database: sqlite3.Connection, key: int, address: Address) -> bytes | N
     return payload
 
 
-def values(database: sqlite3.Connection, key: int, namespace: str, prefix: str) -> dict[str, bytes]:
+def values(
+    database: sqlite3.Connection, key: int, namespace: str, prefix: str, after: str | None, limit: int | None
+) -> dict[str, bytes]:
+    start = prefix if after is None else max(prefix, after + "\0")  # the least text that is greater than ``after``
     end = _end_of(prefix)
     if end is None:
-        return dict(_rows(database, schema.SELECT_VALUES, (key, namespace, prefix)))
-    return dict(_rows(database, schema.SELECT_VALUES_BETWEEN, (key, namespace, prefix, end)))
+        return dict(_rows(database, schema.SELECT_VALUES, (key, namespace, start, _limit(limit))))
+    return dict(_rows(database, schema.SELECT_VALUES_BETWEEN, (key, namespace, start, end, _limit(limit))))
 
 
 def elements(

@@ -159,8 +159,10 @@ class SqliteSession:
     async def value(self, address: Address) -> bytes | None:
         return await self._read(lambda database: self._view.value(database, address))
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        return await self._read(lambda database: self._view.values(database, namespace, prefix))
+    async def values(
+        self, namespace: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> dict[str, bytes]:
+        return await self._read(lambda database: self._view.values(database, namespace, prefix, after, limit))
 
     async def elements(
         self, address: Address, *, after: int | None = None, limit: int | None = None, reverse: bool = False

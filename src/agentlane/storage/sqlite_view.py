@@ -34,8 +34,10 @@ class View:
     def value(self, database: sqlite3.Connection, address: Address) -> bytes | None:
         return reads.value(database, self.key, address)
 
-    def values(self, database: sqlite3.Connection, namespace: str, prefix: str) -> dict[str, bytes]:
-        return reads.values(database, self.key, namespace, prefix)
+    def values(
+        self, database: sqlite3.Connection, namespace: str, prefix: str, after: str | None, limit: int | None
+    ) -> dict[str, bytes]:
+        return reads.values(database, self.key, namespace, prefix, after, limit)
 
     def elements(
         self, database: sqlite3.Connection, address: Address, after: int | None, limit: int | None, reverse: bool
@@ -81,13 +83,25 @@ class ViewAtOpen(View):
             return None
         return super().value(database, address)
 
-    def values(self, database: sqlite3.Connection, namespace: str, prefix: str) -> dict[str, bytes]:
+    def values(
+        self, database: sqlite3.Connection, namespace: str, prefix: str, after: str | None, limit: int | None
+    ) -> dict[str, bytes]:
         kept = self._kept.get(namespace)
         if kept is not None:
-            return {key: payload for key, payload in kept.items() if key.startswith(prefix)}
-        found = super().values(database, namespace, prefix)
-        newer = self._newer(database, namespace) if namespace == RESULT else set()
-        return {key: payload for key, payload in found.items() if key not in newer}
+            keys = (key for key in kept if key.startswith(prefix) and (after is None or key > after))
+            return {key: kept[key] for key in list(keys)[:limit]}
+        if namespace != RESULT:
+            return super().values(database, namespace, prefix, after, limit)
+        newer = self._newer(database, namespace)
+        found: dict[str, bytes] = {}
+        while limit is None or len(found) < limit:  # each page may hold some that are not to be seen
+            missing = None if limit is None else limit - len(found)
+            page = super().values(database, namespace, prefix, after, missing)
+            found.update((key, payload) for key, payload in page.items() if key not in newer)
+            if missing is None or len(page) < missing:
+                break
+            after = next(reversed(page))
+        return found
 
     def _newer(self, database: sqlite3.Connection, namespace: str) -> set[str]:
         """Keys of values that were written since the open; where each is written once, they were not there then."""
@@ -109,4 +123,4 @@ class ViewAtOpen(View):
 
 def kept_values(database: sqlite3.Connection, key: int) -> dict[str, dict[str, bytes]]:
     """What ``ViewAtOpen`` keeps: values that say where the session stands, as many as there are lanes and open work."""
-    return {namespace: reads.values(database, key, namespace, "") for namespace in CURRENT}
+    return {namespace: reads.values(database, key, namespace, "", None, None) for namespace in CURRENT}

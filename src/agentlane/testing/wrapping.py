@@ -95,8 +95,10 @@ class WrappedStorage:
     async def value(self, address: Address) -> bytes | None:
         return await self.inner.value(address)
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        return await self.inner.values(namespace, prefix)
+    async def values(
+        self, namespace: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> dict[str, bytes]:
+        return await self.inner.values(namespace, prefix, after=after, limit=limit)
 
     async def elements(
         self, address: Address, *, after: int | None = None, limit: int | None = None, reverse: bool = False

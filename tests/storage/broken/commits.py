@@ -347,9 +347,9 @@ class LosesTheLastCommitWhenKilled(Broken):
         self._flush()
         return await super().value(address)
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
         self._flush()
-        return await super().values(namespace, prefix)
+        return await super().values(namespace, prefix, **page)
 
     async def scan(self, *, after_seq: int = 0, limit: int | None = None) -> list[EntryRow]:
         self._flush()

@@ -105,8 +105,8 @@ class ValuesAndListsShareAddresses(Broken):
 class PrefixByLike(Broken):
     """S13: ``%`` and ``_`` of a prefix match anything, and letters match in either case, as LIKE has it."""
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        found = await super().values(namespace)
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+        found = await super().values(namespace, **page)
         pattern = prefix.lower().replace("%", "*").replace("_", "?").replace("[", "[[]") + "*"
         return {key: value for key, value in found.items() if fnmatch.fnmatchcase(key.lower(), pattern)}
 
@@ -122,17 +122,34 @@ class PrefixByParts(Broken):
 class PrefixByUpperBound(Broken):
     """S13: keys up to the prefix and U+FFFF, in the order of UTF-16."""
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        found = await super().values(namespace)
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+        found = await super().values(namespace, **page)
         return {key: value for key, value in found.items() if prefix <= key <= prefix + "\uffff"}
 
 
 class KeysInOrderOfInsertion(Broken):
     """S13: keys come as they were first set."""
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        found = await super().values(namespace, prefix)
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+        found = await super().values(namespace, prefix, **page)
         return {key: found[key] for key in sorted(found, key=lambda key: (len(key), key))}
+
+
+class PagesBeginWhereTheLastOneEnded(Broken):
+    """S17: a page of values begins with the key that the page before ended with."""
+
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+        found = await super().values(namespace, prefix)
+        after, limit = page.get("after"), page.get("limit")
+        return dict([each for each in found.items() if after is None or each[0] >= after][:limit])
+
+
+class PagesAreCutBeforeThePrefix(Broken):
+    """S17: a page has so many keys of the namespace, of which those with the prefix are given."""
+
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+        found = await super().values(namespace, **page)
+        return {key: value for key, value in found.items() if key.startswith(prefix)}
 
 
 class ReversedElementsFromTheOtherEnd(Broken):

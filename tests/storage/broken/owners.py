@@ -139,8 +139,8 @@ class ShowsWhatFailed(Broken):
         pending.on_failure(show)
         return pending
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        found = await super().values(namespace, prefix)
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+        found = await super().values(namespace, prefix, **page)
         return {key: self._shown.get(key, value) for key, value in found.items()}
 
 

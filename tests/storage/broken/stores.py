@@ -69,8 +69,8 @@ class MixesSessions(BrokenStore):
             async def value(self, address: Address) -> bytes | None:
                 return shared.get(address) or await super().value(address)
 
-            async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-                found = await super().values(namespace, prefix)
+            async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+                found = await super().values(namespace, prefix, **page)
                 for address, payload in shared.items():
                     if address.namespace == namespace and address.key in found:
                         found[address.key] = payload

@@ -198,6 +198,23 @@ async def s13_prefixes_are_taken_literally(bench: Bench) -> None:
         storage = await bench.reopen(storage)
 
 
+@check("S17")
+async def s17_values_are_paged_by_key(bench: Bench) -> None:
+    """Every cursor, one that is no key and one of another prefix among them, every page size, with each prefix."""
+    storage, model = await bench.session(), ReferenceSession()
+    await commit(storage, model, *(put(key, b"%d" % n) for n, key in enumerate(reversed(KEYS))))
+    await commit(storage, model, SetValue(Address(NAMESPACE + ".more", "a"), b"1"), DeleteValue(at(KEYS[3])))
+    for _ in range(2):
+        for prefix in ("", *KEYS):
+            for after in (None, "", *KEYS, KEYS[-1] + "\0", "zzz", "\U0010ffff"):
+                for limit in (None, 0, 1, 2, len(KEYS), len(KEYS) + 1):
+                    got = await storage.values(NAMESPACE, prefix, after=after, limit=limit)
+                    want = model.values(NAMESPACE, prefix, after=after, limit=limit)
+                    place = f"values({prefix=}, {after=}, {limit=})"
+                    equal(list(got.items()), list(want.items()), "S17", place)
+        storage = await bench.reopen(storage)
+
+
 @check("S13")
 async def s13_elements_are_paged_both_ways(bench: Bench) -> None:
     storage, model = await bench.session(), ReferenceSession()

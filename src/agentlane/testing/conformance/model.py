@@ -126,12 +126,15 @@ class ReferenceSession:
     def value(self, address: Address) -> bytes | None:
         return self.values_at.get(address)
 
-    def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        return {
-            address.key: self.values_at[address]
+    def values(
+        self, namespace: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> dict[str, bytes]:
+        found = [
+            (address.key, self.values_at[address])
             for address in sorted(self.values_at)
             if address.namespace == namespace and address.key.startswith(prefix)
-        }
+        ]
+        return dict([each for each in found if after is None or each[0] > after][:limit])
 
     def elements(
         self, address: Address, *, after: int | None = None, limit: int | None = None, reverse: bool = False
