@@ -36,7 +36,7 @@ class Branch:
 
     def tip(self) -> str | None:
         """The id of the entry at the branch's end; None if it is empty. Committed state, no I/O."""
-        self._core.runtime.check()
+        self._core.check()
         return self._core.tip
 
     async def entries(
@@ -55,7 +55,7 @@ class Branch:
         ``InvalidMessage`` for a ``limit`` that is neither None nor a whole number of at least 0, and for ``types``
         that are not a list of kinds.
         """
-        self._core.runtime.check()
+        self._core.check()
         limit = page_limit(limit)
         kinds = kinds_of(types, get_args(EntryKind), "types")
         after, stop_at = self._entry_id(after), self._entry_id(stop_at)

@@ -79,12 +79,12 @@ class AgentLane(Branch, Generic[Deps, Output]):
 
         ``OperationMismatch`` while it is open on another one, ``UnknownOperation`` for an id never seen.
         """
-        self._core.runtime.check()
+        self._core.check()
         return await verbs.result(self._core, operation_id)
 
     def inspect(self) -> LaneInspection:
         """What is committed of this lane now, and whether it is being driven here. No I/O."""
-        self._core.runtime.check()
+        self._core.check()
         return inspect_lane(self._core, self.agent.name)
 
     async def run(self, prompt: str | Request, *, operation_id: str | None = None) -> OperationResult:
@@ -111,7 +111,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
     async def resume(self) -> OperationResult | None:
         """Drive the open operation to its end, if there is one. Errors are those of ``drive``."""
         operation = self._core.operation
-        self._core.runtime.check()
+        self._core.check()
         return None if operation is None else await self._drive_to_end(operation.id)
 
     async def abort(self) -> OperationResult:
@@ -119,7 +119,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
 
         Raises ``WouldDeadlock`` from inside an effect of this lane, before anything is committed.
         """
-        self._core.runtime.check()
+        self._core.check()
         operation = self._core.operation
         if operation is None:
             raise NoActiveOperation(f"lane {self.name!r} has no open operation to abort")

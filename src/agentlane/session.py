@@ -14,12 +14,14 @@ from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.inspection import Operation
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import LaneConfig, LaneState, Tools
-from agentlane.data.reads import id_text
+from agentlane.data.reads import id_text, page_limit
 from agentlane.data.writes import SetValue, Write
+from agentlane.driver import branches
 from agentlane.driver.effects import current_lane
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.past import STATUSES, OperationStatus, operations
 from agentlane.driver.records import operation_record
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import (
@@ -102,6 +104,27 @@ class Session(SessionData):
         await core.line.run(decide)
         return Branch(core)
 
+    async def delete_branch(self, name: str) -> None:
+        """Take a branch away, and the lane on it with all that waits in its inbox; durable on return. One commit.
+
+        Entries and the records of operations stay. The name is free again; handles raise ``UnknownBranch`` from now on.
+        Cancelled, it is deleted or not. Raises ``UnknownBranch``, ``LaneBusy`` while an operation is open.
+        """
+        self._runtime.check_writable()
+        await branches.delete_branch(self.branch(name)._core, self._cores)
+
+    async def rename_branch(self, old: str, new: str) -> None:
+        """Give a branch, and the lane on it, another name; durable on return. One commit. Handles follow.
+
+        What is kept under the lane's name goes along: configuration, inbox, receipts. Records of operations keep the
+        name that the lane had then, so an operation id that was used before is a ``RequestConflict`` afterwards.
+        Cancelled, it is renamed or not. Raises ``UnknownBranch``, ``InvalidName`` for a name that is taken or
+        malformed, ``LaneBusy`` while an operation is open.
+        """
+        self._runtime.check_writable()
+        core, new = self.branch(old)._core, check_name(new, "branch")
+        await branches.rename_branch(core, self._core(new), self._cores)
+
     async def lane(self, name: str, agent: Agent[Deps, Output], *, at: str | None = None) -> AgentLane[Deps, Output]:
         """The lane ``name``, run with ``agent`` in this process; made in one commit if there is none.
 
@@ -120,7 +143,7 @@ class Session(SessionData):
             runtime.check_writable()
             at = await self._known_id(at)
             core = self._core(name)
-            await core.line.run(self._making_lane(core, name, agent.name, at))
+            await core.line.run(self._making_lane(core, agent.name, at))
         core.agent = agent
         return AgentLane(core, agent)
 
@@ -129,6 +152,29 @@ class Session(SessionData):
         self._runtime.check()
         found = [core.operation for core in self._cores.values() if core.operation is not None]
         return sorted(map(operation_record, found), key=lambda each: (each.started_at, each.operation_id))
+
+    async def operations(
+        self,
+        *,
+        status: OperationStatus | None = None,
+        lane: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Operation]:
+        """Operations of all times, open and settled ones, in the order of their ids, a page at a time.
+
+        Ids that the library makes grow with time, so these come oldest first. ``after`` is the id of the last one of
+        the page before. ``status`` is ``open`` or what a record says, ``lane`` the name that the lane had then. Only
+        what a page needs is read. Raises ``InvalidMessage`` for another ``status`` or a bad ``limit``.
+        """
+        self._runtime.check()
+        if status is not None and status not in STATUSES:
+            raise InvalidMessage(f"status={status!r}: one of {', '.join(STATUSES)} is needed here", path="status")
+        if after is not None and id_text(after) is None:
+            raise InvalidMessage(f"after={after!r}: the id of an operation is needed here", path="after")
+        bound = page_limit(limit)
+        now_open = self.open_operations()
+        return await operations(self._runtime, now_open, status=status, lane=lane, after=after, limit=bound)
 
     # Life.
 
@@ -273,11 +319,12 @@ class Session(SessionData):
         return core
 
     def _making_lane(
-        self, core: LaneCore, name: str, agent_name: str, at: str | None
+        self, core: LaneCore, agent_name: str, at: str | None
     ) -> Callable[[], Decision[None] | Done[None]]:
         def decide() -> Decision[None] | Done[None]:
             if core.config is not None:
                 return Done(None)
+            name = core.name  # it may have been renamed since
             config, state = LaneConfig(agent=agent_name), LaneState()
             tip = core.tip if core.exists else at
             writes: list[Write] = [] if core.exists else [SetValue(addresses.branch_tip(name), codec.encode(tip))]

@@ -24,3 +24,24 @@ async def rewind(world: World) -> Call:
     lane = await world.lane()
     first = (await lane.entries(newest_first=False))[0]
     return lambda: lane.rewind(first.id)
+
+
+@recipe("Session.operations")
+async def operations(world: World) -> Call:
+    return world.session.operations
+
+
+@recipe("Session.delete_branch")
+async def delete_branch(world: World) -> Call:
+    return lambda: world.session.delete_branch("side")
+
+
+@recipe("Session.rename_branch")
+async def rename_branch(world: World) -> Call:
+    return lambda: world.session.rename_branch("side", "another")
+
+
+@recipe("Session.rename_branch", case="a lane")
+async def rename_lane(world: World) -> Call:
+    await world.session.lane("side", world.agent)
+    return lambda: world.session.rename_branch("side", "another")

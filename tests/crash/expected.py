@@ -167,4 +167,16 @@ EXPECTED: dict[str, list[str]] = {
         "user after all",
         "assistant[stop] three",
     ],
+    history.RENAMED.name: [
+        "user first",
+        "assistant[tool_calls]  (never)",
+        "result never:1 done",
+        "assistant[stop] one",
+        "user second",
+        "assistant[stop] two",
+        "user third",
+        "assistant[tool_calls]  (never)",
+        "result never:3 done",
+        "assistant[stop] three",
+    ],
 }

@@ -39,6 +39,7 @@ PAIRS: dict[str, tuple[str, str]] = {
     "close/value": ("close", "value"),
     "configure/intent": ("configure", "intent"),
     "configure/outcome": ("configure", "outcome"),
+    "delete/accept": ("delete", "accept"),
     "drive/drive": ("one", "other"),
     "drive/settlement": ("drive", "settlement"),
     "frames/settlement": ("frames", "settlement"),
@@ -50,6 +51,8 @@ PAIRS: dict[str, tuple[str, str]] = {
     "navigate/navigate": ("one", "other"),
     "outcome/outcome": ("one", "other"),
     "progress/outcome": ("progress", "outcome"),
+    "rename/accept": ("rename", "accept"),
+    "rename/branch": ("rename", "branch"),
     "reopen/drive": ("reopen", "drive"),
     "takeover/commit": ("takeover", "commit"),
 }

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import ReplayPolicy
-from agentlane.data.results import Status
+from agentlane.data.results import OperationResult, Status
 
 Phase: TypeAlias = Literal["checkpoint", "generating", "retry_wait", "tools"]
 CallStatus: TypeAlias = Literal["planned", "effect_pending", "outcome_ready", "placed"]
@@ -26,7 +26,10 @@ class CallRecord(Struct, frozen=True, kw_only=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """An operation as it is committed now. ``at`` is None once it has settled; ``status`` is ``open`` until then."""
+    """An operation as it is committed now. ``at`` is None once it has settled; ``status`` is ``open`` until then.
+
+    ``result`` is the terminal record of one that ``Session.operations`` found settled.
+    """
 
     operation_id: str
     lane: str
@@ -42,3 +45,4 @@ class Operation(Struct, frozen=True, kw_only=True):
     not_before: int | None = None
     last_error: ErrorInfo | None = None
     calls: tuple[CallRecord, ...] = ()
+    result: OperationResult | None = None

@@ -22,6 +22,7 @@ from agentlane.driver.line import Line
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.recovery import restore
 from agentlane.driver.runtime import Runtime
+from agentlane.errors import UnknownBranch
 from agentlane.machine.context import ModelContext
 
 
@@ -73,6 +74,17 @@ class LaneCore:
         self.operation = operation
         self.loaded = False
         self._forget_path()
+
+    def check(self) -> None:
+        """Raise unless the session can be used here and now, and has this branch."""
+        self.runtime.check()
+        if not self.exists:
+            raise UnknownBranch(f"branch {self.name!r} is not in session {self.runtime.session_id!r}", name=self.name)
+
+    def check_writable(self) -> None:
+        """Raise unless the session can be written here and now, and has this branch."""
+        self.runtime.check_writable()
+        self.check()
 
     async def load(self) -> None:
         """Read the path and what the open operation left, once. Cancelling it leaves everything as it was."""

@@ -41,7 +41,39 @@ class Turn(Outcome[T]):
     __slots__ = ()
 
 
-_Queued: TypeAlias = "tuple[Turn[Any], Callable[[], Decision[Any] | Done[Any]]]"
+class Hold(Turn[None]):
+    """A place in a line that is kept: awaited, its head is held, and nothing else goes on there until ``release``."""
+
+    __slots__ = ("_line", "_over")
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self._line = line
+        self._over = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the head of the line is held; a fault of the session has it let go."""
+        return self._line.has(self)
+
+    @property
+    def over(self) -> bool:
+        """Whether it was given up or handed on."""
+        return self._over
+
+    def release(self) -> None:
+        """Let the line go on; before its turn, give the place up. Twice does nothing."""
+        if not self._over:
+            self._over = True
+            self._line.let_go(self)
+
+    def hand_on(self) -> Line:
+        """The line, to be used for one commit that lets it go on; the hold is over."""
+        self._over = True
+        return self._line
+
+
+_Queued: TypeAlias = "tuple[Turn[Any], Callable[[], Decision[Any] | Done[Any]] | None]"
 
 
 class Line:
@@ -52,6 +84,7 @@ class Line:
         self._queue: deque[_Queued] = deque()
         self._committing: Turn[Any] | None = None
         self._pumping = False
+        self._closed: Exception | None = None
 
     def run(self, decide: Callable[[], Decision[T] | Done[T]]) -> Turn[T]:
         """Take a place in the line. ``decide`` runs at its head, at once if nothing is before it."""
@@ -60,6 +93,23 @@ class Line:
         self._pump()
         return turn
 
+    def hold(self) -> Hold:
+        """Take a place in the line, to be kept once its head is reached."""
+        hold = Hold(self)
+        self._queue.append((hold, None))
+        self._pump()
+        return hold
+
+    def let_go(self, turn: Turn[Any]) -> None:
+        """Nothing more comes of what is at the head, if it is ``turn``."""
+        if self._committing is turn:
+            self._committing = None
+            self._pump()
+
+    def close(self, error: Exception) -> None:
+        """There is nothing any more that a step could change: each from now on fails with ``error``."""
+        self._closed = error
+
     def abandon(self, error: BaseException) -> None:
         """Fail every step that waits: the session is faulted or dead."""
         committing, self._committing = self._committing, None
@@ -67,6 +117,23 @@ class Line:
             committing.fail(error)
         while self._queue:
             self._queue.popleft()[0].fail(error)
+
+    def begin(self, turn: Turn[Any]) -> None:
+        """``turn`` is at the head now, with a commit under way."""
+        self._committing = turn
+
+    def has(self, turn: Turn[Any]) -> bool:
+        """Whether ``turn`` is still what is at the head."""
+        return self._committing is turn
+
+    def end(self, turn: Turn[Any]) -> None:
+        """The commit of ``turn`` was made, or was not: ``go_on`` comes next."""
+        if self._committing is turn:
+            self._committing = None
+
+    def go_on(self) -> None:
+        """Take what comes next."""
+        self._pump()
 
     def _pump(self) -> None:
         if self._pumping:
@@ -78,7 +145,15 @@ class Line:
         finally:
             self._pumping = False
 
-    def _take(self, turn: Turn[Any], decide: Callable[[], Decision[Any] | Done[Any]]) -> None:
+    def _take(self, turn: Turn[Any], decide: Callable[[], Decision[Any] | Done[Any]] | None) -> None:
+        if self._closed is not None:
+            turn.fail(self._closed)
+            return
+        if decide is None:
+            if isinstance(turn, Hold) and not turn.over:
+                self._committing = turn
+                turn.succeed(None)
+            return
         try:
             decided = decide()
         except Exception as error:  # whoever waits for the step gets it
@@ -87,31 +162,47 @@ class Line:
         if isinstance(decided, Done):
             turn.succeed(decided.value)
             return
-        self._committing = turn
+        hand_over(self._runtime, (self,), turn, decided)
 
-        def publish(commit: Commit) -> None:
-            if self._committing is not turn:
-                return
-            try:
-                value = decided.publish(commit)
-            except Exception as error:  # memory would be behind the disk: a bug, and only a reopen can mend it
-                self._runtime.fault(error)
-                return
-            self._committing = None
-            turn.succeed(value)
-            self._pump()
 
-        try:
-            pending = self._runtime.submit(decided.writes, publish, decided.boundary)
-        except Exception as error:
-            self._refused(turn, decided, error)
+def hand_over(runtime: Runtime, lines: Sequence[Line], turn: Turn[Any], decided: Decision[Any]) -> None:
+    """Make the commit that was decided at the heads of ``lines``; then they go on. ``turn`` is told how it ended."""
+    for line in lines:
+        line.begin(turn)
+
+    def publish(commit: Commit) -> None:
+        if not lines[0].has(turn):
             return
-        pending.on_failure(lambda error: self._refused(turn, decided, error))
+        try:
+            value = decided.publish(commit)
+        except Exception as error:  # memory would be behind the disk: a bug, and only a reopen can mend it
+            runtime.fault(error)
+            return
+        _end(lines, turn)
+        turn.succeed(value)
+        _go_on(lines)
 
-    def _refused(self, turn: Turn[Any], decided: Decision[Any], error: BaseException) -> None:
-        if self._committing is turn:
-            self._committing = None
+    def refused(error: BaseException) -> None:
+        if lines[0].has(turn):
+            _end(lines, turn)
             if decided.refused is not None:
                 decided.refused()
             turn.fail(error)
-            self._pump()
+            _go_on(lines)
+
+    try:
+        pending = runtime.submit(decided.writes, publish, decided.boundary)
+    except Exception as error:
+        refused(error)
+        return
+    pending.on_failure(refused)
+
+
+def _end(lines: Sequence[Line], turn: Turn[Any]) -> None:
+    for line in lines:
+        line.end(turn)
+
+
+def _go_on(lines: Sequence[Line]) -> None:
+    for line in lines:
+        line.go_on()

@@ -29,7 +29,7 @@ class _Again(NamedTuple):
 
 async def navigate(lane: LaneCore, to: str | None, label: str | None) -> NavigateResult:
     """Move the tip. See ``AgentLane.navigate``."""
-    lane.runtime.check_writable()
+    lane.check_writable()
     target = None if to is None else await _known(lane.runtime, to)
     mark = _label(label)
     while True:
@@ -41,7 +41,7 @@ async def navigate(lane: LaneCore, to: str | None, label: str | None) -> Navigat
 
 async def rewind(lane: LaneCore, before: str, label: str | None) -> RewindResult:
     """Go back to before a user entry. See ``AgentLane.rewind``."""
-    lane.runtime.check_writable()
+    lane.check_writable()
     mark = _label(label)
     while True:
         tip = lane.tip

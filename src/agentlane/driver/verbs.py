@@ -43,8 +43,9 @@ PROMPT_MESSAGES_MAX = 10_000
 
 
 class _Prepared(NamedTuple):
-    """A request, checked and encoded before any line is entered."""
+    """A request to ``lane``, as it was named then, checked and encoded before any line is entered."""
 
+    lane: str
     kind: str
     digest: str
     sealed: tuple[tuple[bytes, UserMessage], ...]
@@ -63,15 +64,19 @@ async def stored_result(lane: LaneCore, operation_id: str) -> OperationResult | 
 async def accept(lane: LaneCore, agent: Agent[Any, Any], request: Request, operation_id: str | None) -> Admitted:
     """Commit a request as the lane's open operation. See ``AgentLane.accept``."""
     runtime = lane.runtime
-    runtime.check_writable()
+    lane.check_writable()
     prepared = _prepare(lane, request)
     id = runtime.ids.new() if operation_id is None else check_name(operation_id, "operation id")
     await lane.load()
     while True:
+        if prepared.lane != lane.name:
+            prepared = _prepare(lane, request)
         settled_count = runtime.settled_count
         if operation_id is not None and (record := await stored_result(lane, id)) is not None:
             return _same_request(record.lane, record.request_digest, record.inputs, id, prepared, lane)
-        outcome = await lane.line.run(lambda count=settled_count: _decide_accept(lane, agent, id, prepared, count))  # type: ignore[misc]
+        outcome = await lane.line.run(
+            lambda given=prepared, count=settled_count: _decide_accept(lane, agent, id, given, count)  # type: ignore[misc]
+        )
         if isinstance(outcome, Admitted):
             return outcome
 
@@ -85,13 +90,15 @@ def _prepare(lane: LaneCore, request: Request) -> _Prepared:
         payload, copy = codec.BODY.seal(message, f"prompt.messages[{index}]")
         if isinstance(copy, UserMessage):
             sealed.append((payload, copy))
-    return _Prepared("prompt", request_digest(lane.name, messages), tuple(sealed))
+    return _Prepared(lane.name, "prompt", request_digest(lane.name, messages), tuple(sealed))
 
 
 def _decide_accept(
     lane: LaneCore, agent: Agent[Any, Any], id: str, prepared: _Prepared, settled_count: int
 ) -> Decision[Admitted | _Again] | Done[Admitted | _Again]:
     runtime = lane.runtime
+    if prepared.lane != lane.name:
+        return Done(_Again())
     current = lane.operation
     if current is not None and current.id == id:
         meta = current.meta
@@ -175,12 +182,11 @@ async def drive(
     lane: LaneCore, agent: Agent[Any, Any], operation_id: str | None, *, wait_for_retry: bool
 ) -> Settled | Waiting:
     """Advance the open operation until it settles or must wait. See ``AgentLane.drive``."""
-    runtime = lane.runtime
-    runtime.check_writable()
+    lane.check_writable()
     if operation_id is not None:
         operation_id = _operation_id(lane, operation_id)
     while True:
-        runtime.check_writable()
+        lane.check_writable()
         current = lane.operation
         if operation_id is not None and (current is None or current.id != operation_id):
             record = await _settled_or_raise(lane, operation_id)
@@ -199,7 +205,7 @@ async def drive(
                 await running.ended()
                 continue
             if not isinstance(running, Pass):
-                runtime.check_writable()
+                lane.check_writable()
                 running = Pass(lane, current, agent)
                 running.start()
             return await running.observe(wait_for_retry)
@@ -253,7 +259,7 @@ async def result(lane: LaneCore, operation_id: str) -> OperationResult | None:
 async def request_abort(lane: LaneCore, operation_id: str) -> AbortReceipt:
     """Commit the cancellation of one operation. See ``AgentLane.request_abort``."""
     runtime = lane.runtime
-    runtime.check_writable()
+    lane.check_writable()
     operation_id = _operation_id(lane, operation_id)
     while lane.operation is None or lane.operation.id != operation_id:
         record = await _settled_or_raise(lane, operation_id)
@@ -297,7 +303,7 @@ async def configure(
     settings: dict[str, Any] | None,
 ) -> None:
     """Set parts of the lane's configuration, and of its open operation's from its next step on."""
-    lane.runtime.check_writable()
+    lane.check_writable()
 
     def decide() -> Decision[None]:
         if lane.config is None:
@@ -354,7 +360,7 @@ def _asked(operation: OpenOperation) -> AskedModel | UnsetType:
 async def append(lane: LaneCore, body: EntryBody) -> Entry:
     """Append an entry to an idle branch; durable on return."""
     runtime = lane.runtime
-    runtime.check_writable()
+    lane.check_writable()
     payload, copy = codec.BODY.seal(body, "entry")
     await lane.load()
 

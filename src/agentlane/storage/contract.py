@@ -51,7 +51,8 @@ Reads
         number of at least 0 (here and in S17; the session refuses others). A cycle or missing parent is
         ``CorruptSession``, not a hang.
     S17 ``values`` gives the keys of a namespace in the order of their code points; ``after``, which need not be a key,
-        is exclusive. ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of ``after_seq``.
+        is exclusive. ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of
+        ``after_seq``.
     S18 No read holds a transaction, or anything else that holds up the writer, across an await.
 
 Sessions and owners

@@ -50,7 +50,7 @@ from agentlane.data.operations import (
     Tools,
 )
 from agentlane.data.usage import UsageTotals
-from agentlane.data.writes import Address, InsertEntry, InsertUsage, SetValue, Write
+from agentlane.data.writes import Address, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
 from agentlane.errors import AgentLaneError, LaneBusy
 from agentlane.ids import call_id, usage_id
 from agentlane.machine.context import ModelContext
@@ -425,6 +425,8 @@ class _TraceWalk:
                     if key not in self._tips:
                         self._maybe_made.add(key)
                     self._tips.setdefault(key, []).append(tip)
+                if isinstance(write, DeleteValue) and write.address.namespace == addresses.BRANCH_TIP:
+                    self._maybe_made.add((session_id, write.address.key))
 
     def _commit(self, commit: Submitted, report: Committed) -> None:
         self._unknown.pop(commit.number, None)
@@ -444,6 +446,8 @@ class _TraceWalk:
                 inserted.append(id)
             elif isinstance(write, SetValue):
                 self._value(commit, write, inserted)
+            elif isinstance(write, DeleteValue) and write.address.namespace == addresses.BRANCH_TIP:
+                self._tips.pop((commit.session_id, write.address.key), None)
 
     def _value(self, commit: Submitted, write: SetValue, inserted: list[str]) -> None:
         space, key = write.address

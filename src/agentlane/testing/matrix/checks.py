@@ -13,7 +13,7 @@ from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMe
 from agentlane.data.operations import OutcomeReady, Placed, Tools
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import UsageTotals
-from agentlane.data.writes import SetValue
+from agentlane.data.writes import DeleteValue, SetValue
 from agentlane.driver.tool_results import error_text, seal_value
 from agentlane.driver.views import resolve_call
 from agentlane.ids import call_id
@@ -66,19 +66,20 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     results = {id: codec.RESULT.decode(payload, id) for id, payload in values.items()}
     history.results = sorted(results.values(), key=lambda each: (each.started_at, each.operation_id))
     entries: dict[str, Entry] = {}
+    names = _names(history, session.lanes())
     for name in session.lanes():
         branch = session.branch(name)
         path = await branch.entries(newest_first=False)
         entries.update({entry.id: entry for entry in path})
         if name == "main":
             history.messages = await branch.messages()
-        story = ended.stories[name] = tell(path, results, name)
+        story = ended.stories[name] = tell(path, results, names[name])
         ended.complaints += await _check_story(history, story, oracle, name)
     for result in history.results:
         if result.to_tip is not None and result.to_tip not in entries:  # its lane went elsewhere
             path = await _path(session, result.to_tip)
             entries.update({entry.id: entry for entry in path})
-            story = ended.stories[f"{result.lane}, left at {result.operation_id}"] = tell(path, results, result.lane)
+            story = ended.stories[f"{result.lane}, left at {result.operation_id}"] = tell(path, results, {result.lane})
             ended.complaints += await _check_story(history, story, oracle, result.lane)
     ended.complaints += _check_requests(history, list(entries.values()))
     ended.complaints += await _check_ledger(session, entries, history.results)
@@ -92,6 +93,20 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     given = [body for body in bodies if isinstance(body, ToolResultMessage)]
     history.done = Counter(body.name for body in given if not body.is_error)
     history.interrupted = [body.name for body in given if INTERRUPTED in body.text]
+
+
+def _names(history: History[Any], lanes: Sequence[str]) -> dict[str, set[str]]:
+    """The names that each lane has, or had before it was renamed."""
+    names = {lane: {lane} for lane in lanes}
+    for commit in reversed([commit for commit in history.trace.events if isinstance(commit, Submitted)]):
+        if commit.name == "rename_branch":
+            tips = [write for write in commit.writes if getattr(write, "address", ("",))[0] == addresses.BRANCH_TIP]
+            old = next(write.address.key for write in tips if isinstance(write, DeleteValue))
+            new = next(write.address.key for write in tips if isinstance(write, SetValue))
+            for each in names.values():
+                if new in each:
+                    each.add(old)
+    return names
 
 
 async def _path(session: Session, tip: str) -> list[Entry]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -58,9 +58,12 @@ def plain(body: EntryBody) -> EntryBody:
     return replace(body, answers=()) if isinstance(body, AssistantMessage) else body
 
 
-def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lane: str) -> list[Step]:
-    """The story of a path, root first. Results that an accept gave to a batch left open belong to no chapter."""
-    mine = sorted((each for each in results.values() if each.lane == lane), key=lambda each: each.started_at)
+def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: Collection[str]) -> list[Step]:
+    """The story of a path of the lane that has, or had, these names, root first.
+
+    Results that an accept gave to a batch left open belong to no chapter.
+    """
+    mine = sorted((each for each in results.values() if each.lane in lanes), key=lambda each: each.started_at)
     by_input = {id: result for result in mine if result.retry_of is None for id in result.inputs}
     retries = [result for result in mine if result.retry_of is not None]
     story: list[Step] = []

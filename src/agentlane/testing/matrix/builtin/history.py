@@ -55,4 +55,36 @@ def _texts(messages: Sequence[Any]) -> list[str]:
 
 REWOUND = Scenario("a lane that goes back, and to what it left", agent=_agent, act=_act, world=Hands, check=_check)
 
-HISTORY = (REWOUND,)
+
+def _renaming_agent(life: Life[Hands]) -> Agent[Any, Any]:
+    turns: list[list[Any]] = [[[call("never", x=1)], "one"], ["two"], [[call("never", x=3)], "three"]]
+    return Agent(model=ScriptedModel(turns=turns), tools=mixed(life))
+
+
+async def _rename(life: Life[Hands]) -> None:
+    session = life.session
+    if "main" not in session.branches():
+        lane = await life.lane("side")
+        await lane.accept(Prompt("first"), operation_id="op-1")
+        await life.drive(lane, "op-1")
+        await session.rename_branch("side", "main")
+    lane = await life.lane()
+    await lane.accept(Prompt("second"), operation_id="op-2")
+    await life.drive(lane, "op-2")
+    if lane.inspect().last_operation_id == "op-2" and lane.inspect().operation is None:
+        if "side" not in session.branches():
+            await session.create_branch("side", at=lane.tip())
+        await session.delete_branch("side")
+    await lane.accept(Prompt("third"), operation_id="op-3")
+    await life.drive(lane, "op-3")
+
+
+RENAMED = Scenario(
+    "a lane that is renamed, and a branch that is deleted",
+    agent=_renaming_agent,
+    act=_rename,
+    world=Hands,
+    check=check_effects,
+)
+
+HISTORY = (REWOUND, RENAMED)

@@ -8,7 +8,7 @@ from typing import Any
 from agentlane.testing.matrix.builtin.aborts import ABORT_LEFT, ABORT_TOOLS
 from agentlane.testing.matrix.builtin.bounds import REPLAYS
 from agentlane.testing.matrix.builtin.changed import INACTIVE, ONE_BY_ONE, PARALLEL
-from agentlane.testing.matrix.builtin.history import REWOUND
+from agentlane.testing.matrix.builtin.history import RENAMED, REWOUND
 from agentlane.testing.matrix.builtin.limited import RETRIED
 from agentlane.testing.matrix.builtin.plain import BAD_CALLS, MEMO, RETRY, SLOTS, STREAM
 from agentlane.testing.matrix.builtin.writes import APPLICATION
@@ -45,7 +45,7 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
 async def reach_everywhere() -> CrashReport:
     """Kill at every boundary that the library has, and leave an operation in each of its states."""
     report = CrashReport()
-    for scenario in (BAD_CALLS, MEMO, STREAM, APPLICATION, REWOUND):
+    for scenario in (BAD_CALLS, MEMO, STREAM, APPLICATION, REWOUND, RENAMED):
         report.merge(await crash_matrix(scenario, stores=["memory"], ways=["kill"], depth=Depth(again=0)))
     for scenario, store, text, places in _STOPS:
         report.merge(await crash_matrix(scenario, stores=[store], only=[text.format(place) for place in places]))
