@@ -61,7 +61,7 @@ from agentlane.errors import (
     WrongProcess,
 )
 from agentlane.ids import IdSource, Uuid7Source
-from agentlane.inspection import LaneInspection
+from agentlane.inspection import LaneInspection, Missing
 from agentlane.lane import AgentLane, accept, drive, request_abort, requestAbort
 from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, StreamItem, ToolDefinition
 from agentlane.opening import SessionOpener, open_session
@@ -96,6 +96,7 @@ __all__ = [
     "Limits",
     "ListAddress",
     "Message",
+    "Missing",
     "Model",
     "ModelError",
     "ModelIdentity",

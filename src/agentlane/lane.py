@@ -85,7 +85,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
     def inspect(self) -> LaneInspection:
         """What is committed of this lane now, and whether it is being driven here. No I/O."""
         self._core.check()
-        return inspect_lane(self._core, self.agent.name)
+        return inspect_lane(self._core, self.agent)
 
     async def run(self, prompt: str | Request, *, operation_id: str | None = None) -> OperationResult:
         """``accept`` and ``drive``; returns the terminal record, whatever its status. Errors are those of the two."""

@@ -126,6 +126,11 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         said = await side.append_message(UserMessage(content=(TextPart(text="aside"),)))
         assert await bench.after_kill(lambda s: s.entry(said.id)) == said
 
+        await session.rename_branch("side", "aside")
+        assert await bench.after_kill(_branches) == ["aside", "main"]
+        await session.delete_branch("aside")
+        assert await bench.after_kill(_branches) == ["main"]
+
         # values, lists, names, labels, ledger, entries
         await session.set_value(VALUE, 3)
         assert await bench.after_kill(lambda s: s.value(VALUE)) == 3

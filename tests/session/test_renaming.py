@@ -84,7 +84,7 @@ async def test_the_name_is_free_again(place: Place) -> None:
     with pytest.raises(UnknownBranch):
         await old.append_message(user("astray"))
     await new.run("other")
-    assert new.agent.model.requests[-1].messages == [user("other")]
+    assert list(new.agent.model.requests[-1].messages) == [user("other")]
     assert check_trace(trace) == []
     assert [commit.name for commit, _ in trace.commits()].count("delete_branch") == 1
 
