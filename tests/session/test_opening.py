@@ -348,9 +348,9 @@ class _Busy(WrappedStorage):
         super().__init__(inner)
         self._act = act
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
         await self._act()
-        return await super().values(namespace, prefix)
+        return await super().values(namespace, prefix, **page)
 
 
 class _BusyStore(WrappedStore):

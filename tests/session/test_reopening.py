@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,8 @@ class SlowReads(WrappedStore):
 
 
 class _SlowStorage(WrappedStorage):
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        found = await super().values(namespace, prefix)
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> dict[str, bytes]:
+        found = await super().values(namespace, prefix, **page)
         for _ in range(20):
             await asyncio.sleep(0)
         return found

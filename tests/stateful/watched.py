@@ -151,8 +151,8 @@ class WatchedStorage(WrappedStorage):
     async def value(self, address: Any) -> Any:
         return await self._stir.during(super().value(address))
 
-    async def values(self, namespace: str, prefix: str = "") -> Any:
-        return await self._stir.during(super().values(namespace, prefix))
+    async def values(self, namespace: str, prefix: str = "", **page: Any) -> Any:
+        return await self._stir.during(super().values(namespace, prefix, **page))
 
     async def elements(self, address: Any, **options: Any) -> Any:
         return await self._stir.during(super().elements(address, **options))
