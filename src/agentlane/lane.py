@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic
 
+from msgspec import UNSET, UnsetType
 from typing_extensions import TypeVar
 
 from agentlane.agent import Agent, clean_settings
@@ -14,7 +15,7 @@ from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import navigating, retrying, verbs
+from agentlane.driver import idle, navigating, retrying, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import NoActiveOperation
@@ -23,6 +24,7 @@ from agentlane.model import Model
 
 Deps = TypeVar("Deps", default=Any)
 Output = TypeVar("Output", default=str)
+T = TypeVar("T")
 
 
 class AgentLane(Branch, Generic[Deps, Output]):
@@ -36,30 +38,43 @@ class AgentLane(Branch, Generic[Deps, Output]):
         super().__init__(core)
         self.agent = agent
 
-    async def accept(self, request: Request, *, operation_id: str | None = None) -> Admitted:
+    async def accept(
+        self, request: Request, *, operation_id: str | None = None, deps: Deps | UnsetType = UNSET
+    ) -> Admitted:
         """Commit ``request`` as this lane's open operation, and start nothing; durable on return.
 
         With an ``operation_id`` it is safe to call again: the same request gets the same ``Admitted``, also after it
         has settled. Cancelled: the operation is accepted or not; asking again with the same id tells.
 
+        ``deps`` are for this operation in the place of the agent's: its tools and its instructions function get them.
+        They stay in this process, are never stored, and are let go when the operation settles or the session closes.
+        After a restart the agent's are used, until this call is made again or ``drive`` brings others.
+
         Raises ``InvalidMessage`` for a bad request, ``InvalidName`` for a bad id, ``RequestConflict`` for an id that
         was used for another request, ``LaneBusy`` (naming it) while another operation is open.
         """
-        return await verbs.accept(self._core, self.agent, request, operation_id)
+        return await verbs.accept(self._core, self.agent, request, operation_id, deps)
 
-    async def drive(self, operation_id: str | None = None, *, wait_for_retry: bool = True) -> Settled | Waiting:
+    async def drive(
+        self,
+        operation_id: str | None = None,
+        *,
+        wait_for_retry: bool = True,
+        deps: Deps | UnsetType = UNSET,
+    ) -> Settled | Waiting:
         """Advance the open operation until it settles, or until it must wait and nobody sits that out.
 
         Installs the lane's one pass or joins it. A settled id returns its record. With ``wait_for_retry=False`` a wait
         returns ``Waiting``. Everything that is reported is durable. Cancelled: this caller stops observing, the pass
-        goes on; before the pass is installed nothing starts.
+        goes on; before the pass is installed nothing starts. ``deps`` are what ``accept`` may give, for the effects
+        that start from now on.
 
         Raises ``NoActiveOperation`` without an id when nothing is open, ``OperationMismatch`` or ``UnknownOperation``
         for an id that is not this lane's, ``WouldDeadlock`` from inside an effect of this lane, ``SessionClosed`` when
         the session is closed meanwhile, ``SessionFaulted`` when a write fails, ``StoreBusy`` when the store was locked
         by another program for too long (drive again: nothing is lost).
         """
-        return await verbs.drive(self._core, self.agent, operation_id, wait_for_retry=wait_for_retry)
+        return await verbs.drive(self._core, self.agent, operation_id, wait_for_retry=wait_for_retry, deps=deps)
 
     async def request_abort(self, operation_id: str) -> AbortReceipt:
         """Commit the cancellation of this operation and of no other; durable on return.
@@ -87,10 +102,12 @@ class AgentLane(Branch, Generic[Deps, Output]):
         self._core.check()
         return inspect_lane(self._core, self.agent)
 
-    async def run(self, prompt: str | Request, *, operation_id: str | None = None) -> OperationResult:
+    async def run(
+        self, prompt: str | Request, *, operation_id: str | None = None, deps: Deps | UnsetType = UNSET
+    ) -> OperationResult:
         """``accept`` and ``drive``; returns the terminal record, whatever its status. Errors are those of the two."""
         request = Prompt(prompt) if isinstance(prompt, str) else prompt
-        admitted = await self.accept(request, operation_id=operation_id)
+        admitted = await self.accept(request, operation_id=operation_id, deps=deps)
         return await self._drive_to_end(admitted.operation_id)
 
     async def retry(self, settled_id: str, /, *, same_keys: bool = False, operation_id: str | None = None) -> Admitted:
@@ -151,6 +168,31 @@ class AgentLane(Branch, Generic[Deps, Output]):
         """
         return await navigating.rewind(self._core, before, label)
 
+    async def wait_idle(self) -> None:
+        """Wait until no operation is open on this lane and no pass runs; returns at once if that is so.
+
+        It says that the lane was idle; by the time the caller goes on somebody may have accepted again. An operation
+        that waits and that nobody drives is open. Several may wait, and cancelling one means nothing to the others.
+
+        Raises ``SessionClosed`` when the session is closed meanwhile, ``SessionFaulted``, ``WouldDeadlock`` from inside
+        an effect of this lane.
+        """
+        await idle.wait_idle(self._core)
+
+    async def run_when_idle(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Wait until the lane is idle, then run an async function as its only visitor, and return what that returns.
+
+        From the moment the lane is idle until the function ends, ``accept`` and ``retry`` of others wait (other verbs
+        do not). The function may use the lane freely: what it accepts and drives is its own; an operation that it
+        leaves open stays open, and accepts of others hear ``LaneBusy`` then. Visitors come in the order they asked.
+        Whatever the function raises is raised here, and the lane is let go. Cancelled: before the function begins
+        nothing happens; then the function is cancelled.
+
+        Raises ``WouldDeadlock`` from inside an effect of this lane or another visit of it, ``SessionClosed`` and
+        ``SessionFaulted`` while it waits, ``InvalidMessage`` for what is no function.
+        """
+        return await idle.run_when_idle(self._core, function)
+
     async def configure(
         self,
         *,
@@ -188,16 +230,26 @@ class AgentLane(Branch, Generic[Deps, Output]):
         return outcome.result
 
 
-async def accept(lane: AgentLane[Any, Any], request: Request, *, operation_id: str | None = None) -> Admitted:
+async def accept(
+    lane: AgentLane[Deps, Any],
+    request: Request,
+    *,
+    operation_id: str | None = None,
+    deps: Deps | UnsetType = UNSET,
+) -> Admitted:
     """The same as ``lane.accept``."""
-    return await lane.accept(request, operation_id=operation_id)
+    return await lane.accept(request, operation_id=operation_id, deps=deps)
 
 
 async def drive(
-    lane: AgentLane[Any, Any], operation_id: str | None = None, *, wait_for_retry: bool = True
+    lane: AgentLane[Deps, Any],
+    operation_id: str | None = None,
+    *,
+    wait_for_retry: bool = True,
+    deps: Deps | UnsetType = UNSET,
 ) -> Settled | Waiting:
     """The same as ``lane.drive``."""
-    return await lane.drive(operation_id, wait_for_retry=wait_for_retry)
+    return await lane.drive(operation_id, wait_for_retry=wait_for_retry, deps=deps)
 
 
 async def request_abort(lane: AgentLane[Any, Any], operation_id: str) -> AbortReceipt:

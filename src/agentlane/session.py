@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
+from msgspec import UNSET
+
 from agentlane.agent import Agent
 from agentlane.branch import Branch
 from agentlane.data import addresses, codec
@@ -279,6 +281,8 @@ class Session(SessionData):
                 raise CorruptSession(
                     f"session {self.id!r}: lane {name!r} names operation {state.current}, not open there"
                 )
+        if operation is not None and core.operation is not None and core.operation.id == operation.id:
+            operation.take_deps(core.operation.deps)  # the same process goes on after a fault
         core.exists = True
         core.reset(tip, config, state, operation)
 
@@ -344,6 +348,7 @@ class Session(SessionData):
         faulted = self._runtime.faulted()
         for core in self._cores.values():
             core.line.abandon(faulted)
+            core.idle.fail(faulted)
             if core.running is not None:
                 core.running.stop("fault")
 
@@ -389,6 +394,11 @@ class Session(SessionData):
                 if core.running is not None and was_open:
                     core.running.stop("close")
             await self._passes_ended()
+            closed = SessionClosed(f"session {self.id!r} closed while a caller waited for a lane to be idle")
+            for core in self._cores.values():
+                core.idle.fail(closed)
+                if core.operation is not None:
+                    core.operation.deps = UNSET
             await runtime.end_clean_ups()
         finally:
             try:

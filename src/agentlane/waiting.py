@@ -25,6 +25,11 @@ class Outcome(Generic[T]):
         self._error: BaseException | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
+    @property
+    def error(self) -> BaseException | None:
+        """What it failed with, if it has."""
+        return self._error
+
     def done(self) -> bool:
         """Whether it has ended."""
         return self._done

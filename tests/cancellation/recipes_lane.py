@@ -164,6 +164,30 @@ async def retry(world: World) -> Call:
     return lambda: lane.retry("op", operation_id="again")
 
 
+@recipe("AgentLane.wait_idle")
+async def wait_idle(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+
+    async def call() -> None:
+        world.let_go.set()
+        await lane.wait_idle()
+
+    return call
+
+
+@recipe("AgentLane.run_when_idle")
+async def run_when_idle(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+
+    async def call() -> None:
+        world.let_go.set()
+        await lane.run_when_idle(lambda: lane.run("hello", operation_id="mine"))
+
+    return call
+
+
 @recipe("AgentLane.resume")
 async def resume(world: World) -> Call:
     lane = await world.accept("call tell")

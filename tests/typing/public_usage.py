@@ -207,6 +207,12 @@ async def work() -> None:
         if (operation := lane.inspect().operation) is not None:
             assert_type(operation, Operation)
             assert_type(operation.calls, tuple[CallRecord, ...])
+        assert_type(await lane.run("with", deps=Deps("/other")), OperationResult)
+        await lane.run("with", deps="/other")  # type: ignore[arg-type]
+        assert_type(await lane.retry("op", same_keys=True, operation_id="again"), Admitted)
+        await lane.wait_idle()
+        assert_type(await lane.run_when_idle(lane.messages), list[Message])
+        await lane.run_when_idle(lane.inspect)  # type: ignore[arg-type]
         await lane.configure(model=["echo:echo-1", EchoModel()])
         await lane.configure(model="echo:echo-1", tools=["plain"], settings={"temperature": 1})
         await lane.accept("hello")  # type: ignore[arg-type]

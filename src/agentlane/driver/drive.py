@@ -176,6 +176,7 @@ class Pass:
         self._effects.notes.close()
         if self.lane.running is self:
             self.lane.running = None
+            self.lane.idle.look()
         self._observers.tell(ending)
 
     async def _sleep(self, at: int) -> bool:

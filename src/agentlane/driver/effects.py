@@ -33,6 +33,15 @@ class EffectMark:
         """Mark the current context."""
         _mark.set(self)
 
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Mark what runs in the body, and what it starts."""
+        token = _mark.set(self)
+        try:
+            yield
+        finally:
+            _mark.reset(token)
+
 
 _mark: ContextVar[EffectMark | None] = ContextVar("agentlane_effect", default=None)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET
 
 from agentlane.agent import Agent
 from agentlane.data import codec
@@ -18,6 +19,7 @@ from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
+from agentlane.driver.idle import IdleWatch
 from agentlane.driver.line import Line
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.recovery import restore
@@ -56,6 +58,7 @@ class LaneCore:
         self.waiting_on: list[WaitNode] = []
         self.agent: Agent[Any, Any] | None = None
         self.running: RunningPass | None = None
+        self.idle = IdleWatch(name, lambda: self.operation is None and self.running is None)
         self.exists = False
         """Whether the branch is committed."""
         self.reset(tip, None, None, None)
@@ -121,6 +124,7 @@ class LaneCore:
     def settle(self, operation: OpenOperation, result: OperationResult) -> None:
         """The open operation has its terminal record."""
         operation.result = result
+        operation.deps = UNSET
         self.operation = None
         self.state = LaneState(current=None, last=operation.id)
         self.runtime.open_operations.pop(operation.id, None)

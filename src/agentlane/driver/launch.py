@@ -5,6 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from msgspec import UNSET
+
 from agentlane.agent import Agent, RunInfo
 from agentlane.data.operations import Tools
 from agentlane.driver.calls import CallEffect, CallOwner
@@ -53,7 +55,7 @@ def launch_request(
         model=model,
         identity=config.models[index],
         agent=agent,
-        info=RunInfo(runtime.session_id, lane.name, operation.id, agent.deps),
+        info=RunInfo(runtime.session_id, lane.name, operation.id, _deps(agent, operation)),
         build=build,
         grace_ms=config.limits.cancel_grace_ms,
     )
@@ -93,6 +95,11 @@ def launch_call(
         attempt=effect.attempt,
         recovered=effect.attempt > 1,
         epoch=lane.runtime.storage.epoch,
-        deps=agent.deps,
+        deps=_deps(agent, operation),
     )
     return call, context
+
+
+def _deps(agent: Agent[Any, Any], operation: OpenOperation) -> Any:
+    """What the operation was given, else what the agent has."""
+    return agent.deps if operation.deps is UNSET else operation.deps

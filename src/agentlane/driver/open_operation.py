@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
 from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserPart
 from agentlane.data.operations import OperationConfig, OperationMeta, OperationState
 from agentlane.data.results import OperationResult
@@ -19,6 +23,7 @@ class OpenOperation:
         "calls",
         "config",
         "cut",
+        "deps",
         "frames",
         "id",
         "memos",
@@ -49,6 +54,13 @@ class OpenOperation:
         self.abort_waiting = False
         """An abort stands in the line: intents that are published meanwhile start nothing."""
         self.result: OperationResult | None = None
+        self.deps: Any | UnsetType = UNSET
+        """What the caller gave for this operation alone, in the place of the agent's. Never stored."""
+
+    def take_deps(self, deps: Any | UnsetType) -> None:
+        """Effects that start from now on are given these."""
+        if deps is not UNSET and self.result is None:
+            self.deps = deps
 
     def configure(self, config: OperationConfig) -> None:
         """Use another configuration from the next step on."""

@@ -28,11 +28,13 @@ async def retry(
 ) -> Admitted:
     """Open an operation that goes on where a settled one ended. See ``AgentLane.retry``."""
     runtime = lane.runtime
-    runtime.check_writable()
+    lane.check_writable()
     id = runtime.ids.new() if operation_id is None else check_name(operation_id, "operation id")
-    digest = _digest(lane.name, settled_id, same_keys=same_keys)
     await lane.load()
+    inside = lane.idle.inside()
     while True:
+        lane.check_writable()
+        digest = _digest(lane.name, settled_id, same_keys=same_keys)
         settled_count = runtime.settled_count
         if operation_id is not None and (record := await verbs.stored_result(lane, id)) is not None:
             return _same(record.lane, record.request_digest, record.inputs, id, lane, digest)
@@ -46,9 +48,10 @@ async def retry(
             )
         _check_retryable(lane, old)
         path = await _path(lane, old)
+        await lane.idle.admission(inside=inside)
         admitted = await lane.line.run(
-            lambda count=settled_count, old=old, path=path: _decide(  # type: ignore[misc]
-                lane, agent, id, digest, old, path, count, same_keys=same_keys
+            lambda count=settled_count, given=digest, old=old, path=path: _decide(  # type: ignore[misc]
+                lane, agent, id, given, old, path, count, inside=inside, same_keys=same_keys
             )
         )
         if admitted is not None:
@@ -64,11 +67,13 @@ def _decide(
     path: Sequence[Entry],
     settled_count: int,
     *,
+    inside: bool,
     same_keys: bool,
 ) -> Decision[Admitted | None] | Done[Admitted | None]:
     runtime = lane.runtime
     current = lane.operation
-    if runtime.settled_count != settled_count or (current is not None and current.id == id):
+    looked_too_soon = runtime.settled_count != settled_count or (current is not None and current.id == id)
+    if looked_too_soon or lane.idle.holds(inside=inside):
         return Done(None)
     if id in runtime.open_operations:
         raise RequestConflict(

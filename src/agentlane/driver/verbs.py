@@ -61,21 +61,33 @@ async def stored_result(lane: LaneCore, operation_id: str) -> OperationResult | 
     return None if payload is None else codec.RESULT.decode(payload, f"result {operation_id}")
 
 
-async def accept(lane: LaneCore, agent: Agent[Any, Any], request: Request, operation_id: str | None) -> Admitted:
+async def accept(
+    lane: LaneCore,
+    agent: Agent[Any, Any],
+    request: Request,
+    operation_id: str | None,
+    deps: Any | UnsetType = UNSET,
+) -> Admitted:
     """Commit a request as the lane's open operation. See ``AgentLane.accept``."""
     runtime = lane.runtime
     lane.check_writable()
     prepared = _prepare(lane, request)
     id = runtime.ids.new() if operation_id is None else check_name(operation_id, "operation id")
     await lane.load()
+    inside = lane.idle.inside()
     while True:
         if prepared.lane != lane.name:
             prepared = _prepare(lane, request)
         settled_count = runtime.settled_count
         if operation_id is not None and (record := await stored_result(lane, id)) is not None:
             return _same_request(record.lane, record.request_digest, record.inputs, id, prepared, lane)
+        await lane.idle.admission(inside=inside)
         outcome = await lane.line.run(
-            lambda given=prepared, count=settled_count: _decide_accept(lane, agent, id, given, count)  # type: ignore[misc]
+            lambda given=prepared, count=settled_count: (  # type: ignore[misc]
+                Done(_Again())
+                if lane.idle.holds(inside=inside)
+                else _decide_accept(lane, agent, id, given, count, deps)
+            )
         )
         if isinstance(outcome, Admitted):
             return outcome
@@ -94,7 +106,12 @@ def _prepare(lane: LaneCore, request: Request) -> _Prepared:
 
 
 def _decide_accept(
-    lane: LaneCore, agent: Agent[Any, Any], id: str, prepared: _Prepared, settled_count: int
+    lane: LaneCore,
+    agent: Agent[Any, Any],
+    id: str,
+    prepared: _Prepared,
+    settled_count: int,
+    deps: Any | UnsetType,
 ) -> Decision[Admitted | _Again] | Done[Admitted | _Again]:
     runtime = lane.runtime
     if prepared.lane != lane.name:
@@ -102,7 +119,9 @@ def _decide_accept(
     current = lane.operation
     if current is not None and current.id == id:
         meta = current.meta
-        return Done(_same_request(meta.lane, meta.request.digest, meta.inputs, id, prepared, lane))
+        admitted = _same_request(meta.lane, meta.request.digest, meta.inputs, id, prepared, lane)
+        current.take_deps(deps)
+        return Done(admitted)
     if id in runtime.open_operations:
         raise RequestConflict(
             f"operation id {id!r} is open on lane {runtime.open_operations[id]!r}; an id names one request on one lane"
@@ -132,6 +151,7 @@ def _decide_accept(
         key_operation=id,
     )
     operation = OpenOperation(id, meta, agent.resolve(config), Checkpoint(next="respond", trigger=inputs[-1]))
+    operation.take_deps(deps)
     last = lane.state.last
     writes: list[Write] = [
         *draft.writes,
@@ -179,7 +199,12 @@ def _repair(lane: LaneCore, draft: PathDraft) -> None:
 
 
 async def drive(
-    lane: LaneCore, agent: Agent[Any, Any], operation_id: str | None, *, wait_for_retry: bool
+    lane: LaneCore,
+    agent: Agent[Any, Any],
+    operation_id: str | None,
+    *,
+    wait_for_retry: bool,
+    deps: Any | UnsetType = UNSET,
 ) -> Settled | Waiting:
     """Advance the open operation until it settles or must wait. See ``AgentLane.drive``."""
     lane.check_writable()
@@ -200,6 +225,7 @@ async def drive(
             if lane.operation is not current:
                 operation_id = current.id
                 continue
+            current.take_deps(deps)
             running = lane.running
             if isinstance(running, Pass) and running.stopping:
                 await running.ended()

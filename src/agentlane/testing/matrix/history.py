@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
+from msgspec import UNSET
 from typing_extensions import TypeVar
 
 from agentlane.agent import Agent
@@ -183,9 +184,11 @@ class Life(Generic[W]):
 class _Lane(AgentLane[Any, Any]):
     """A lane on a clock that stands still: who sits out a wait for a retry lets it pass at once."""
 
-    async def drive(self, operation_id: str | None = None, *, wait_for_retry: bool = True) -> Settled | Waiting:
+    async def drive(
+        self, operation_id: str | None = None, *, wait_for_retry: bool = True, deps: Any = UNSET
+    ) -> Settled | Waiting:
         while True:
-            outcome = await super().drive(operation_id, wait_for_retry=False)
+            outcome = await super().drive(operation_id, wait_for_retry=False, deps=deps)
             if isinstance(outcome, Settled) or not wait_for_retry:
                 return outcome
             operation_id = outcome.operation_id
