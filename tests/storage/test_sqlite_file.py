@@ -65,6 +65,37 @@ async def test_only_the_owner_can_read_what_is_written(tmp_path: Path) -> None:
     assert sorted(each.name for each in folder.iterdir()) == ["x.db", "x.db.lock"]
 
 
+async def test_a_process_that_dies_in_its_last_commit_while_it_closes_has_closed(path: Path) -> None:
+    """The writer's thread is ended by the death, and whoever waits for it to be closed is told all the same."""
+    began, dead = threading.Event(), threading.Event()
+
+    class Probe:
+        def reached(self, boundary: str) -> None:
+            if boundary == "commit.last.inside":
+                began.set()
+                dead.wait(SECONDS_MAX)
+                raise KeyboardInterrupt("the process is dead")
+
+    store = SqliteStore(path, durability="process")
+    await store.create("one")
+    session = await store.open("one", probe=Probe())
+
+    # Given: the thread is inside the commit, and the close waits for the reader to end.
+    session.submit([entry("a")], name="last")
+    began.wait(SECONDS_MAX)
+    closing = asyncio.ensure_future(session.close())
+    await asyncio.sleep(0)
+    # When: the process dies in there.
+    dead.set()
+    await asyncio.wait_for(closing, SECONDS_MAX)
+
+    # Then: nothing of it is there, and the next one goes on.
+    again = await store.open("one")
+    assert await again.scan() == []
+    await again.submit([entry("b")])
+    await store.close()
+
+
 async def test_what_is_not_ours_is_told_apart_and_left_alone(path: Path) -> None:
     """R55: nothing here reads as an empty store, and nothing is made in its place."""
     foreign = path.with_name("foreign.db")

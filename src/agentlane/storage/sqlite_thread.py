@@ -33,6 +33,8 @@ class DatabaseThread:
         self._queue: Any = connection._tx
         self._lock = threading.Lock()  # nothing is put behind the end
         self._stopping = False
+        self._ended = False
+        self._at_end: list[Callable[[], None]] = []
         self.database: sqlite3.Connection | None = None
         self.error: BaseException | None = None
         """Why there is no connection."""
@@ -77,21 +79,29 @@ class DatabaseThread:
     def stop(self, *, last: Callable[[], None] | None = None, then: Callable[[], None] | None = None) -> None:
         """End the thread after all that was posted before: ``last``, the connection is closed, ``then``.
 
-        Neither may raise. A second call does nothing.
+        Neither may raise. Of a second call only ``then`` counts: whoever waits for the end is told, whoever began it;
+        when the thread has ended, at once, on the caller's thread.
         """
 
         def end() -> object:
             if last is not None:
                 last()
             self.close_connection()
-            if then is not None:
-                then()
+            with self._lock:
+                self._ended = True
+            for each in self._at_end:
+                each()
             return _STOP_RUNNING_SENTINEL
 
         with self._lock:
+            if then is not None and not self._ended:
+                self._at_end.append(then)
+                then = None
             if not self._stopping:
                 self._stopping = True
                 self._queue.put_nowait((None, end))
+        if then is not None:
+            then()
 
     def interrupt(self) -> None:
         """From any thread: the statement that runs now fails."""

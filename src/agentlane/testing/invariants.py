@@ -57,6 +57,7 @@ from agentlane.machine.context import ModelContext
 from agentlane.session import Session
 from agentlane.storage.contract import EntryRow, LedgerRow, SessionStorage
 from agentlane.storage.memory import MemoryStore
+from agentlane.testing.decoded import entry_of, state_of
 from agentlane.testing.pair import check_pairing
 from agentlane.testing.trace import Began, Committed, Opened, Submitted, Trace
 
@@ -152,7 +153,7 @@ class _Snapshot:
     async def read(cls, storage: SessionStorage) -> _Snapshot:
         self = cls(storage)
         for row in await storage.scan():
-            self.entries.append(codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload))
+            self.entries.append(entry_of(row))
         self.by_id = {entry.id: entry for entry in self.entries}
         self.ledger = await storage.usage()
         for namespace in (*OPERATION_VALUES, *PENDING_VALUES, *KEPT_VALUES, "inbox"):
@@ -162,7 +163,7 @@ class _Snapshot:
         self.tips = {name: codec.OPTIONAL_TEXT.decode(payload, name) for name, payload in tips.items()}
         self.lanes = {name: codec.LANE_STATE.decode(each, name) for name, each in self.values["lane.state"].items()}
         self.metas = {id: codec.META.decode(payload, id) for id, payload in self.values["op.meta"].items()}
-        self.states = {id: codec.STATE.decode(payload, id) for id, payload in self.values["op.state"].items()}
+        self.states = {id: state_of(payload) for id, payload in self.values["op.state"].items()}
         return self
 
     def holds(self) -> tuple[object, ...]:
@@ -417,7 +418,7 @@ class _TraceWalk:
             self._maybe_inserted.update((session_id, _insert_id(write)) for write in _inserts(commit))
             for write in commit.writes:
                 if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
-                    state = codec.STATE.decode(write.payload, "trace")
+                    state = state_of(write.payload)
                     self._states.setdefault(write.address.key, []).append(state)
                 if isinstance(write, SetValue) and write.address.namespace == addresses.BRANCH_TIP:
                     tip = codec.OPTIONAL_TEXT.decode(write.payload, "trace")
@@ -452,7 +453,7 @@ class _TraceWalk:
     def _value(self, commit: Submitted, write: SetValue, inserted: list[str]) -> None:
         space, key = write.address
         if space == addresses.OP_STATE:
-            state = codec.STATE.decode(write.payload, "trace")
+            state = state_of(write.payload)
             self._states[key] = [state]
             if state.cancel_requested_at is not None:
                 self._cancelled.add(key)
@@ -526,7 +527,7 @@ def _again_though_never(trace: Trace) -> Iterator[str]:
 def _calls_of(commit: Submitted) -> Iterator[tuple[str, CallState]]:
     for write in commit.writes:
         if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
-            state = codec.STATE.decode(write.payload, "trace")
+            state = state_of(write.payload)
             if isinstance(state, Tools):
                 yield from ((call_id(state.answer, index), call) for index, call in enumerate(state.calls))
 

@@ -26,7 +26,7 @@ from agentlane.data.messages import (
     UsageSeen,
 )
 from agentlane.errors import InvalidDefinition
-from agentlane.model import ModelLimits, ModelRequest, StreamItem
+from agentlane.model import ModelLimits, ModelRequest, StreamItem, ToolDefinition
 from agentlane.testing.pair import PairingError, check_pairing
 from agentlane.testing.script import (
     Answer,
@@ -227,6 +227,7 @@ class _Snapshots:
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[Message, Message]] = {}  # by identity; the original is held, so that it stays
+        self._tools: dict[str, ToolDefinition] = {}
 
     def take(self, request: ModelRequest) -> ModelRequest:
         originals = tuple(request.messages)
@@ -235,13 +236,20 @@ class _Snapshots:
         return ModelRequest(
             instructions=request.instructions,
             messages=tuple(copies[id(message)][1] for message in originals),
-            tools=copy.deepcopy(tuple(request.tools)),
+            tools=tuple(map(self._tool, request.tools)),
             settings=copy.deepcopy(dict(request.settings)),
             session_id=request.session_id,
             lane=request.lane,
             operation_id=request.operation_id,
             attempt=request.attempt,
         )
+
+    def _tool(self, tool: ToolDefinition) -> ToolDefinition:
+        """A copy of its own; the one of the request before unless the tool has changed since."""
+        known = self._tools.get(tool.name)
+        if known is None or known != tool:
+            known = self._tools[tool.name] = copy.deepcopy(tool)
+        return known
 
     def _copy(self, message: Message) -> Message:
         known = self._copies.get(id(message))

@@ -19,9 +19,12 @@ from agentlane.driver.views import resolve_call
 from agentlane.ids import call_id
 from agentlane.machine.outcomes import ABORTED, INTERRUPTED, NOT_STARTED
 from agentlane.session import Session
-from agentlane.testing.invariants import check_invariants, check_nothing_written, check_trace, check_trace_against
-from agentlane.testing.matrix.history import History
+from agentlane.testing.decoded import entry_of, state_of
+from agentlane.testing.invariants import check_nothing_written, check_trace, check_trace_against
+from agentlane.testing.matrix.history import History, Life
+from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
+from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.story import Chapter, Step, chapters, tell
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
@@ -40,25 +43,44 @@ class Ended:
     complaints: list[str] = field(default_factory=list)
 
 
-async def check_history(history: History[Any], oracle: Oracle) -> Ended:
-    """Open the session once more, only to look: see what came of the history, and everything that is wrong with it."""
+async def check_history(history: History[Any], oracle: Oracle, *, again: Scenario[Any] | None = None) -> Ended:
+    """Open the session once more: see what came of the history, and everything that is wrong with it.
+
+    With ``again`` the process that looks then does as all before it did, and must find that there is nothing to do.
+    """
     before, stored = len(history.trace), history.place.content()
+    effects = len(history.witness.starts), len(history.witness.asked)
     ended = Ended()
-    life = await history.open()
-    session = life.session
-    try:
-        ended.complaints += await check_invariants(session)
-        ended.complaints += check_trace(history.trace)
-        ended.complaints += await check_trace_against(history.trace, session)
-        ended.complaints += [f"operation {each.operation_id} is left open" for each in session.open_operations()]
+
+    async def look(life: Life[Any]) -> bool:
+        ended.complaints += await check_found(history, life, oracle)
+        open_now = life.session.open_operations()
+        ended.complaints += [f"operation {each.operation_id} is left open" for each in open_now]
         if not ended.complaints:  # else it cannot be told as a story
-            await _check_session(history, session, oracle, ended)
-    finally:
-        await session.close()
+            await _check_session(history, life.session, oracle, ended)
+        return again is not None and not ended.complaints
+
+    if again is not None:
+        await live(history, again, look=look)
+    else:
+        life = await history.open()
+        try:
+            await look(life)
+        finally:
+            await life.session.close()
     ended.complaints += check_nothing_written(history.trace, since=before)
+    if (len(history.witness.starts), len(history.witness.asked)) != effects:
+        ended.complaints.append("I15: done again with nothing to do, it started tools or asked models")
     if history.place.content() != stored:
         ended.complaints.append("I15: opening the session changed its file")
     return ended
+
+
+async def check_found(history: History[Any], life: Life[Any], oracle: Oracle) -> list[str]:
+    """What is wrong with what a process found when it opened the session, by itself and by what was told before."""
+    found = list(await oracle.sound(life.held, life.findings.left))
+    found += check_trace(history.trace)
+    return found + await check_trace_against(history.trace, life.held)
 
 
 async def _check_session(history: History[Any], session: Session, oracle: Oracle, ended: Ended) -> None:
@@ -84,7 +106,7 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     ended.complaints += _check_requests(history, list(entries.values()))
     ended.complaints += await _check_ledger(session, entries, history.results)
     ended.complaints += _check_starts(history)
-    ended.aborts = _aborts(history)
+    ended.aborts = aborts_of(history)
     for story in ended.stories.values():
         for chapter in chapters(story):
             ended.complaints += _check_end(history, chapter, ended.aborts)
@@ -111,7 +133,7 @@ def _names(history: History[Any], lanes: Sequence[str]) -> dict[str, set[str]]:
 
 async def _path(session: Session, tip: str) -> list[Entry]:
     rows = await session._runtime.storage.path(tip, newest_first=False)
-    return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
+    return [entry_of(row) for row in rows]
 
 
 # Conversations.
@@ -232,7 +254,7 @@ def _terminates(history: History[Any]) -> dict[str, bool]:
     for commit, _ in history.trace.commits():
         for write in commit.writes:
             if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
-                state = codec.STATE.decode(write.payload, "op.state")
+                state = state_of(write.payload)
                 for index, call in enumerate(state.calls) if isinstance(state, Tools) else ():
                     if isinstance(call, OutcomeReady | Placed) and isinstance(state, Tools):
                         found[call_id(state.answer, index)] = call.terminate
@@ -321,7 +343,7 @@ def _check_starts(history: History[Any]) -> Iterator[str]:
                 yield f"{what}: attempt {each.attempt} was told that recovered is {each.recovered}"
 
 
-def _aborts(history: History[Any]) -> set[str]:
+def aborts_of(history: History[Any]) -> set[str]:
     """Operations whose abort was asked of a store."""
     return {
         write.address.key

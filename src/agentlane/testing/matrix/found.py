@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agentlane.agent import Agent
@@ -19,7 +19,7 @@ from agentlane.data.operations import (
 from agentlane.driver.views import resolve_call
 from agentlane.ids import call_id
 from agentlane.storage.contract import SessionStorage
-from agentlane.testing.invariants import KEPT_VALUES, OPERATION_VALUES, PENDING_VALUES
+from agentlane.testing.decoded import state_of
 
 Current: TypeAlias = Literal["never", "safe", "idempotent", "missing", "inactive", "refused"]
 """What a process has for a call: its tool with a policy; no such tool; one that is not active; one that refuses the
@@ -67,17 +67,17 @@ class Findings:
         self.states: list[FoundState] = []
         self.requests: list[FoundRequest] = []
         self.calls: dict[str, FoundCall] = {}
-        self.left: tuple[object, ...] = ()
+        self.left: tuple[Hashable, ...] = ()
         """All that the session held: equal where two processes left the same."""
         self._agent = agent
         self._batches: dict[str, tuple[Tools, Sequence[ToolCallPart]]] = {}
 
-    async def read(self, storage: SessionStorage) -> None:
-        """Read every open operation, and take note of what is there."""
-        self.left = await held_by(storage)
+    async def read(self, storage: SessionStorage, left: tuple[Hashable, ...]) -> None:
+        """Read every open operation, and take note of what is there: ``left`` is all of it."""
+        self.left = left
         configs = await storage.values(addresses.OP_CONFIG)
         for id, payload in (await storage.values(addresses.OP_STATE)).items():
-            state = codec.STATE.decode(payload, "op.state")
+            state = state_of(payload)
             self.states.append(found_state(state))
             if isinstance(state, Generating):
                 cancelled = state.cancel_requested_at is not None
@@ -87,14 +87,15 @@ class Findings:
                 body = None if row is None else codec.BODY.decode(row.payload, state.answer)
                 if isinstance(body, AssistantMessage):
                     self._batches[id] = (state, body.calls)
-                    self.configured(id, codec.CONFIG.decode(configs[id], "op.config"))
+                    self.configured(id, configs[id])
 
-    def configured(self, operation_id: str, config: OperationConfig) -> None:
+    def configured(self, operation_id: str, payload: bytes) -> None:
         """Judge an operation's calls by its configuration: when it is opened, and again when it is set anew."""
         found = self._batches.get(operation_id)
         if found is None or self._agent is None:
             return
         state, calls = found
+        config = codec.CONFIG.decode(payload, "op.config")
         for index, call in enumerate(state.calls):
             if not isinstance(call, EffectPending):
                 continue
@@ -121,17 +122,6 @@ class Findings:
         if name not in config.tools:
             return "inactive"
         return "refused" if problem is not None else tool.options.replay
-
-
-async def held_by(storage: SessionStorage) -> tuple[object, ...]:
-    """All that can change in a session, and the ids of what cannot."""
-    spaces = (*OPERATION_VALUES, *PENDING_VALUES, *KEPT_VALUES, "inbox")
-    return (
-        [row.id for row in await storage.scan()],
-        [row.row.id for row in await storage.usage()],
-        [await storage.values(space) for space in spaces],
-        await storage.lists(addresses.PENDING_FRAMES),
-    )
 
 
 def found_state(state: OperationState) -> FoundState:

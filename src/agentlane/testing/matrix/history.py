@@ -11,27 +11,26 @@ from msgspec import UNSET
 from typing_extensions import TypeVar
 
 from agentlane.agent import Agent
-from agentlane.data import addresses, codec
+from agentlane.data import addresses
 from agentlane.data.operations import OutcomeReady, Placed, Tools
 from agentlane.data.results import OperationResult, Settled, Waiting
-from agentlane.data.writes import SetValue, Write
+from agentlane.data.writes import AppendElement, SetValue, Write
 from agentlane.ids import call_id
 from agentlane.lane import AgentLane
 from agentlane.opening import open_session
 from agentlane.session import Session
 from agentlane.storage.contract import Commit, Pending, Probe, SessionStorage, Store
 from agentlane.testing.clock import CountingIds, ManualClock
+from agentlane.testing.decoded import state_of
 from agentlane.testing.matrix.found import Findings, FoundCall, FoundRequest
+from agentlane.testing.matrix.held import Held
 from agentlane.testing.matrix.stops import Stops, stops_text
-from agentlane.testing.matrix.stores import Place
+from agentlane.testing.matrix.stores import SESSION_ID, Place
 from agentlane.testing.matrix.witness import Witness
 from agentlane.testing.trace import Trace
 from agentlane.testing.wrapping import WrappedStorage, WrappedStore
 
 W = TypeVar("W", default=Any)
-
-SESSION_ID = "s"
-"""The session that every history is about."""
 
 
 class History(Generic[W]):
@@ -59,6 +58,8 @@ class History(Generic[W]):
         self.interrupted: list[str] = []
         """The tools of calls whose result says that their outcome is not known, in the order of the conversation."""
         self.durable = Durable()
+        self._spaces: tuple[set[str], set[str]] = (set(), set())
+        """The namespaces of the values and of the lists that were written."""
         self._stores: list[Store] = []
 
     @property
@@ -93,8 +94,7 @@ class History(Generic[W]):
         life.findings = Findings(life.number, self._agent_of(life, make_agent))
         self.findings.append(life.findings)
         store = self.trace.store(_WatchedStore(self._store(), self, life.findings))
-        if SESSION_ID not in [info.id for info in await store.list()]:
-            await store.create(SESSION_ID)
+        await self.place.make(store)
         life.session = await open_session(
             store,
             session_id=SESSION_ID,
@@ -103,7 +103,10 @@ class History(Generic[W]):
             seed=life.number,
             probe=self.trace.probe(probe),
         )
-        await life.findings.read(life.session._runtime.storage)
+        life.held = Held(life.session._runtime.storage, at_once=self.place.persistent)
+        await life.findings.read(life.held, await life.held.content(*self._spaces))
+        for payload in (await life.held.values(addresses.OP_STATE)).values():
+            self.durable.take_state(payload)
         return life
 
     def _agent_of(self, life: Life[W], make_agent: Callable[[Life[W]], Agent[Any, Any]] | None) -> Any:
@@ -118,6 +121,15 @@ class History(Generic[W]):
         if store not in self._stores:
             self._stores.append(store)
         return store
+
+    def written(self, writes: Sequence[Write]) -> None:
+        """A commit is handed over."""
+        values, lists = self._spaces
+        for write in writes:
+            if isinstance(write, SetValue):
+                values.add(write.address.namespace)
+            elif isinstance(write, AppendElement):
+                lists.add(write.address.namespace)
 
     async def close(self) -> None:
         """Close every store that was made."""
@@ -144,6 +156,8 @@ class Life(Generic[W]):
     own_agent: Agent[Any, Any]
     """The agent as the scenario made it."""
     findings: Findings
+    held: Held
+    """What the session held when it was opened."""
 
     def __init__(self, history: History[W], number: int) -> None:
         self.history = history
@@ -232,7 +246,7 @@ class Durable:
 
     def take_state(self, payload: bytes) -> None:
         """An operation's state is durable."""
-        state = codec.STATE.decode(payload, "op.state")
+        state = state_of(payload)
         if isinstance(state, Tools):
             for index, call in enumerate(state.calls):
                 if isinstance(call, OutcomeReady | Placed):
@@ -257,8 +271,6 @@ class _WatchedStore(WrappedStore):
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
         inner = await self.inner.open(session_id, read_only=read_only, probe=probe)
-        for payload in (await inner.values(addresses.OP_STATE)).values():
-            self._history.durable.take_state(payload)
         return _WatchedStorage(inner, self._history, self._findings)
 
 
@@ -277,8 +289,9 @@ class _WatchedStorage(WrappedStorage):
             self._history.durable.committed(writes)
             for write in writes:
                 if isinstance(write, SetValue) and write.address.namespace == addresses.OP_CONFIG:
-                    self._findings.configured(write.address.key, codec.CONFIG.decode(write.payload, "op.config"))
+                    self._findings.configured(write.address.key, write.payload)
                 elif name == "abort" and isinstance(write, SetValue):
                     self._findings.aborted(write.address.key)
 
+        self._history.written(writes)
         return self.inner.submit(writes, publish=published, name=name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ from agentlane.model import ModelError, ModelLimits, ModelRequest, StreamItem
 from agentlane.opening import open_session
 from agentlane.storage.memory import MemoryStore
 from agentlane.testing.clock import CountingIds, ManualClock
+from agentlane.testing.invariants import check_invariants
+from agentlane.testing.matrix.held import Held
 from agentlane.testing.matrix.story import Chapter, Step, encoded, kept, plain
 from agentlane.tool import Tool, ToolResult
 from agentlane.tool_context import ToolContext
@@ -48,10 +50,18 @@ class Verdict:
 
 
 class Oracle:
-    """Judges stories, each once."""
+    """Judges stories, and what processes found, each once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Verdict] = {}
+        self._sound: dict[Hashable, Sequence[str]] = {}
+
+    async def sound(self, held: Held, content: Hashable) -> Sequence[str]:
+        """What is wrong with a session by its invariants; ``content`` is all that it holds."""
+        key = (content, held.stats())
+        if key not in self._sound:
+            self._sound[key] = await check_invariants(held)
+        return self._sound[key]
 
     async def judge(
         self, story: Sequence[Step], agent: Agent[Any, Any], terminates: Mapping[str, bool], *, lane: str

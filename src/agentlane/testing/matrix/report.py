@@ -48,7 +48,8 @@ class Row:
     """The counts of one scenario on one store. A stop counts only where it came about.
 
     ``points`` are the boundaries of the run without stops; ``again`` counts the kills of a process that went on from an
-    earlier stop.
+    earlier stop. ``alike`` counts histories that left behind just what another had left in the store, in the world and
+    of effects, so that from there on they are that one: it was played to its end, and they up to there.
     """
 
     scenario: str
@@ -60,10 +61,11 @@ class Row:
     closes: int = 0
     aborts: int = 0
     failures: int = 0
+    alike: int = 0
 
     def add(self, other: Row) -> None:
         """Add the counts of another row."""
-        for name in ("points", "histories", "kills", "again", "closes", "aborts", "failures"):
+        for name in ("points", "histories", "kills", "again", "closes", "aborts", "failures", "alike"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -139,6 +141,10 @@ class CrashReport:
             f"{self.kills} processes were killed, {total.again} of them while they went on from an earlier stop, at "
             f"{len(self.killed)} different boundaries of {len(names)} kinds of commits and effects.",
         ]
+        if total.alike:
+            lines.append(
+                f"{total.alike} histories in memory left what another had left, and share its ending from there on."
+            )
         lines += [f"MISSED: no process was killed at {each}" for each in self.missed]
         lines += [f"FAILED {failure}" for failure in self.failures[:FAILURES_SHOWN_MAX]]
         if len(self.failures) > FAILURES_SHOWN_MAX:

@@ -14,15 +14,16 @@ from typing import Any
 from agentlane.errors import InvalidDefinition
 from agentlane.testing.faults import Point
 from agentlane.testing.matrix.boundaries import library_boundaries, rows_of
-from agentlane.testing.matrix.checks import Ended, check_history
+from agentlane.testing.matrix.checks import Ended, check_found, check_history
 from agentlane.testing.matrix.compare import differs_from_one_recovery, differs_from_reference
-from agentlane.testing.matrix.history import History
+from agentlane.testing.matrix.endings import Ending, Endings, Mark
+from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.lives import Lived, live
 from agentlane.testing.matrix.oracle import Oracle
 from agentlane.testing.matrix.report import CrashFailure, CrashMatrixError, CrashReport, Row
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.stops import WAYS, How, Stop, Stops, parse_stops
-from agentlane.testing.matrix.stores import Place, StoreChoice, StoreMaker, chosen_stores
+from agentlane.testing.matrix.stores import Place, StoreChoice, StoreMaker, chosen_stores, made_in
 
 HANG_S = 300
 """A history that takes longer hangs. It never decides anything else: nothing in one waits for time to pass."""
@@ -111,6 +112,56 @@ class _Played:
         return self.lives[-1].boundaries
 
 
+class _Playing:
+    """One history while it is played: its processes one after the other, and what is found wrong on the way."""
+
+    def __init__(self, history: History[Any], scenario: Scenario[Any], oracle: Oracle, endings: Endings | None) -> None:
+        self.lives: list[Lived] = []
+        self.complaints: list[str] = []
+        self.known = False
+        """Whether it left what another one left, whose ending is then its own."""
+        self._history = history
+        self._scenario = scenario
+        self._oracle = oracle
+        self._endings = endings
+        self._mark: Mark | None = None
+        self._ending: Ending | None = None
+
+    async def to_its_end(self) -> Ended:
+        """Play it, and check what came of it."""
+        stops = self._history.stops
+        for number, each in enumerate((*stops, ())):
+            # What a stop leaves is looked at where no other one follows; it is the same there.
+            look = self._look if number == len(stops) > 0 else None
+            self.lives.append(await live(self._history, self._scenario, each, look=look))
+        if self._ending is not None:
+            self._go_on_alike(self._ending)
+            return self._ending.ended
+        ended = await check_history(self._history, self._oracle, again=self._scenario if len(stops) <= 1 else None)
+        self.complaints += ended.complaints
+        return ended
+
+    def remember(self, ended: Ended) -> None:
+        """It was found right."""
+        if self._endings is not None and self._mark is not None and not self.known:
+            self._endings.add(self._mark, self._history, self.lives[len(self._history.stops) :], ended)
+
+    async def _look(self, life: Life[Any]) -> bool:
+        found = await check_found(self._history, life, self._oracle)
+        if found:
+            raise AssertionError(f"what process {life.number} found is not sound: {found}")
+        if self._endings is not None:
+            self._mark = self._endings.mark(self._history)
+            self._ending = None if self._mark is None else self._endings.find(self._mark)
+        return self._ending is None
+
+    def _go_on_alike(self, ending: Ending) -> None:
+        self.known = True
+        self.lives[-1:] = ending.lives
+        self._history.witness.starts += ending.starts
+        self._history.findings += ending.findings
+
+
 class _Run:
     """One scenario on one store."""
 
@@ -131,7 +182,9 @@ class _Run:
         self._on_disk = make(folder).capabilities.persistent
         self._report = report
         self._failures_max = failures_max
-        self._left: list[object] = []
+        self._left: set[object] = set()
+        self._made: dict[str, bytes] | None = None
+        self._endings = Endings()
         self._oracle = Oracle()
         self._world: Any = None
         self._reference: Ended | None = None
@@ -167,11 +220,12 @@ class _Run:
 
         In memory nothing depends on chance, so the process that goes on from there does the same in both.
         """
-        begun = [(each.call_id, each.attempt, each.ended) for each in once.history.witness.starts if each.life == 1]
+        starts = once.history.witness.starts
+        begun = tuple((each.call_id, each.attempt, each.ended) for each in starts if each.life == 1)
         left = (stop.how, begun, once.history.findings[1].left)
         if left in self._left:
             return False
-        self._left.append(left)
+        self._left.add(left)
         return True
 
     @property
@@ -205,25 +259,13 @@ class _Run:
         scenario, report = self._scenario, self._report
         async with self._place() as place:
             history = History(place, self._fresh_world(), store=self._store, stops=stops)
-            lives: list[Lived] = []
-            complaints: list[str] = []
-            ended = Ended()
+            playing = _Playing(history, scenario, self._oracle, None if self._on_disk or named else self._endings)
+            complaints, ended = playing.complaints, Ended()
             try:
                 async with asyncio.timeout(HANG_S):
-                    for number, each in enumerate((*stops, ())):
-                        # What a first stop leaves is looked at where no second one follows; it is the same there.
-                        look = number > 0 and (len(stops) == 1 or number == 2)
-                        lives.append(await live(history, scenario, each, look=look))
-                    idle = len(history.trace)
-                    if len(stops) <= 1:
-                        await live(history, scenario)
-                        names = [each.name for each, _ in history.trace.commits(since=idle)]
-                        if names:
-                            complaints.append(f"I15: done again with nothing to do, it wrote {names}")
-                    ended = await check_history(history, self._oracle)
-                    complaints += ended.complaints
+                    ended = await playing.to_its_end()
                     complaints += self._compared(history, ended, once)
-                    if not complaints and scenario.check is not None:
+                    if not complaints and scenario.check is not None and not playing.known:
                         complaints += await _said(scenario.check(history))
                     await history.close()
             except TimeoutError:
@@ -233,7 +275,7 @@ class _Run:
                 )
             except Exception as error:  # whatever goes wrong in a history is told with it
                 complaints.append(f"{type(error).__name__}: {error}")
-        missed = self._count(history, lives)
+        missed = self._count(history, playing.lives)
         if named and not complaints:
             complaints += [f"{stop} did not come about: no process got there" for stop in missed]
         if complaints:
@@ -241,9 +283,11 @@ class _Run:
             failure = CrashFailure(scenario.name, self._store, stops, tuple(complaints), history.text())
             report.failures.append(failure)
             return None
+        self.row.alike += playing.known
         if self._reference is None:
             self._reference = ended
-        return _Played(history, lives, ended)
+        playing.remember(ended)
+        return _Played(history, playing.lives, ended)
 
     def _compared(self, history: History[Any], ended: Ended, once: _Played | None) -> list[str]:
         found: list[str] = []
@@ -304,7 +348,10 @@ class _Run:
             yield Place(self._make, self._folder)
             return
         with tempfile.TemporaryDirectory(dir=self._folder) as below:
-            yield Place(self._make, Path(below))
+            if self._made is None:
+                made = await made_in(self._make, self._folder / "made")
+                self._made = made or None
+            yield Place(self._make, Path(below), self._made)
 
 
 async def _said(outcome: object) -> list[str]:

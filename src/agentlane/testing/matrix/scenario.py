@@ -29,7 +29,9 @@ class Scenario(Generic[W]):
     - ``prompt``: one text or several, accepted and driven one after the other.
     - ``act`` is what a process does instead. The same act is done again after each stop, so it must be safe to repeat,
       as ``accept`` with an operation id is. Whatever it raises fails the history, but for what a stop causes.
-    - ``world`` makes a fresh world for each history.
+    - ``world`` makes a fresh world for each history. If it has a method ``fingerprint()``, equal for two worlds that
+      hold the same, then histories in memory that leave the same behind, in the store, in the world and of effects,
+      share one ending: what goes on from there is played once. Without that method each is played to its end.
     - ``check`` is called with each history that has come to its end, one without any stop among them, and raises if the
       world is not what it should be then. It may be async.
     - ``steady`` says that the model gives the same answers whatever the results of its calls say, as a script does, and

@@ -13,6 +13,9 @@ from agentlane.storage.sqlite import SqliteStore
 from agentlane.testing.clock import CountingIds, ManualClock
 from agentlane.testing.matrix.late import late
 
+SESSION_ID = "s"
+"""The session that every history is about."""
+
 StoreMaker: TypeAlias = Callable[[Path], Store]
 """Makes a store object that keeps its sessions in a folder, the same each time it is called with it.
 
@@ -59,10 +62,18 @@ def chosen_stores(choice: StoreChoice) -> dict[str, StoreMaker]:
 class Place:
     """Where one history keeps its session: store objects come and go, the place stays."""
 
-    def __init__(self, make: StoreMaker, folder: Path) -> None:
+    def __init__(self, make: StoreMaker, folder: Path, made: Mapping[str, bytes] | None = None) -> None:
+        """With ``made``, files by name as ``made_in`` gives them, the session is there already."""
         self._make = make
         self._folder = folder
         self._only: Store | None = None
+        self.persistent = True
+        """Whether a store object of its own is made for each process."""
+        self._made = made is not None
+        for name, content in (made or {}).items():
+            path = folder / name
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.write_bytes(content)
 
     def store(self) -> Store:
         """A store object of a new process; the one and only for a store that is not persistent."""
@@ -71,8 +82,33 @@ class Place:
         made = self._make(self._folder)
         if not made.capabilities.persistent:
             self._only = made
+            self.persistent = False
         return made
+
+    async def make(self, store: Store) -> None:
+        """Make the session in ``store``, unless it is there."""
+        if not self._made and SESSION_ID not in [info.id for info in await store.list()]:
+            await store.create(SESSION_ID)
+        self._made = True
 
     def content(self) -> dict[str, bytes]:
         """The bytes of JSONL sessions; what other stores were asked to write is told by the trace."""
         return {str(path): path.read_bytes() for path in sorted(self._folder.rglob("*.jsonl"))}
+
+
+async def made_in(make: StoreMaker, folder: Path) -> dict[str, bytes] | None:
+    """The files of a session that was just made, with which each history can begin; None where there are none.
+
+    Only of the library's own stores is it known that a copy of its files is the session.
+    """
+    if make not in (jsonl, sqlite):
+        return None
+    store = make(folder)
+    await store.create(SESSION_ID)
+    await store.close()
+    return _files_in(folder)
+
+
+def _files_in(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -26,6 +26,11 @@ class Hands:
         self._hanging = 0
         self._stuck: asyncio.Future[None] | None = None
 
+    def fingerprint(self) -> tuple[object, ...]:
+        """Equal for two worlds in which the same has happened; what a subclass holds is part of it."""
+        held = sorted(vars(self).items())
+        return tuple((name, repr(value)) for name, value in held if not isinstance(value, asyncio.Future))
+
     async def stuck(self) -> None:
         """Return once a start hangs that was told to."""
         while not self._hanging:
@@ -89,9 +94,10 @@ def agent_of(
     **options: Any,
 ) -> Callable[[Life[Hands]], Agent[Any, Any]]:
     """A scenario's agent: a script by turns, a list for each prompt, and tools."""
+    turns = script()  # answers are given as copies
 
     def make(life: Life[Hands]) -> Agent[Any, Any]:
-        return Agent(model=ScriptedModel(turns=script(), deltas=deltas), tools=tools(life), **options)
+        return Agent(model=ScriptedModel(turns=turns, deltas=deltas), tools=tools(life), **options)
 
     return make
 
