@@ -32,8 +32,11 @@ class Held(WrappedStorage):
     async def usage(self, *, after_seq: int = 0, limit: int | None = None) -> list[LedgerRow]:
         return await self._once(("usage", after_seq, limit), lambda: self.inner.usage(after_seq=after_seq, limit=limit))
 
-    async def values(self, namespace: str, prefix: str = "") -> dict[str, bytes]:
-        return await self._once(("values", namespace, prefix), lambda: self.inner.values(namespace, prefix))
+    async def values(
+        self, namespace: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> dict[str, bytes]:
+        key = ("values", namespace, prefix, after, limit)
+        return await self._once(key, lambda: self.inner.values(namespace, prefix, after=after, limit=limit))
 
     async def lists(self, namespace: str, prefix: str = "") -> list[str]:
         return await self._once(("lists", namespace, prefix), lambda: self.inner.lists(namespace, prefix))
