@@ -5,6 +5,23 @@ from agentlane.branch import Branch
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.entries import Custom, Entry
+from agentlane.data.events import (
+    AnswerShown,
+    EntryAdded,
+    Event,
+    LaneConfigured,
+    LaneOpened,
+    LaneRemoved,
+    LaneSnapshot,
+    OperationAccepted,
+    OperationAdvanced,
+    OperationSettled,
+    PathMoved,
+    ProgressSaved,
+    Resnapshot,
+    ResultStaged,
+    SessionSnapshot,
+)
 from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import (
     AssistantMessage,
@@ -25,8 +42,21 @@ from agentlane.data.messages import (
 )
 from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.operations import Limits, ReplayPolicy, RetryPolicy, RunLimits
+from agentlane.data.partial import PartialAnswer, ShownPart
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, RetryReason, Settled, Waiting
+from agentlane.data.streaming import (
+    Aborting,
+    AnswerEnded,
+    CallEnded,
+    CallProgress,
+    CallRequested,
+    CallStarted,
+    Retrying,
+    Shown,
+    TextDelta,
+    ThinkingDelta,
+)
 from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
 from agentlane.errors import (
     AgentLaneError,
@@ -66,24 +96,35 @@ from agentlane.lane import AgentLane, accept, drive, request_abort, requestAbort
 from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, StreamItem, ToolDefinition
 from agentlane.opening import SessionOpener, open_session
 from agentlane.session import Session
+from agentlane.stream import OperationStream
 from agentlane.tool import RetryTool, Tool, ToolOptions, ToolResult, tool
 from agentlane.tool_context import ToolContext
+from agentlane.watch import Watch
 
 __all__ = [
     "AbortReceipt",
+    "Aborting",
     "Admitted",
     "Agent",
     "AgentLane",
     "AgentLaneError",
+    "AnswerEnded",
+    "AnswerShown",
     "AssistantMessage",
     "Branch",
+    "CallEnded",
+    "CallProgress",
     "CallRecord",
+    "CallRequested",
+    "CallStarted",
     "Clock",
     "CorruptSession",
     "Custom",
     "DriveInterrupted",
     "Entry",
+    "EntryAdded",
     "ErrorInfo",
+    "Event",
     "IdSource",
     "ImagePart",
     "InvalidDefinition",
@@ -92,7 +133,11 @@ __all__ = [
     "InvalidNavigation",
     "InvalidWrite",
     "LaneBusy",
+    "LaneConfigured",
     "LaneInspection",
+    "LaneOpened",
+    "LaneRemoved",
+    "LaneSnapshot",
     "Limits",
     "ListAddress",
     "Message",
@@ -105,22 +150,32 @@ __all__ = [
     "NavigateResult",
     "NoActiveOperation",
     "Operation",
+    "OperationAccepted",
+    "OperationAdvanced",
     "OperationMismatch",
     "OperationResult",
+    "OperationSettled",
+    "OperationStream",
     "OwnershipLost",
     "PartDelta",
     "PartEnd",
     "PartStart",
+    "PartialAnswer",
+    "PathMoved",
     "PayloadTooLarge",
+    "ProgressSaved",
     "Prompt",
     "ProviderPart",
     "ReadOnlySession",
     "ReplayPolicy",
     "Request",
     "RequestConflict",
+    "Resnapshot",
+    "ResultStaged",
     "RetryPolicy",
     "RetryReason",
     "RetryTool",
+    "Retrying",
     "RewindResult",
     "RunInfo",
     "RunLimits",
@@ -129,13 +184,18 @@ __all__ = [
     "SessionFaulted",
     "SessionOpener",
     "SessionOwned",
+    "SessionSnapshot",
     "Settled",
+    "Shown",
+    "ShownPart",
     "Stats",
     "StoreBusy",
     "StoreOwned",
     "StreamItem",
     "SystemClock",
+    "TextDelta",
     "TextPart",
+    "ThinkingDelta",
     "ThinkingPart",
     "Tool",
     "ToolCallPart",
@@ -159,6 +219,7 @@ __all__ = [
     "Uuid7Source",
     "ValueAddress",
     "Waiting",
+    "Watch",
     "WouldDeadlock",
     "WrongLoop",
     "WrongProcess",

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from agentlane.agent import Agent, clean_settings
 from agentlane.branch import Branch
+from agentlane.data.events import LaneSnapshot
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
@@ -21,6 +22,8 @@ from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import NoActiveOperation
 from agentlane.inspection import LaneInspection, inspect_lane
 from agentlane.model import Model
+from agentlane.stream import OperationStream
+from agentlane.watch import LaneSource, Watch, checked_options
 
 Deps = TypeVar("Deps", default=Any)
 Output = TypeVar("Output", default=str)
@@ -101,6 +104,27 @@ class AgentLane(Branch, Generic[Deps, Output]):
         """What is committed of this lane now, and whether it is being driven here. No I/O."""
         self._core.check()
         return inspect_lane(self._core, self.agent)
+
+    def watch(
+        self, *, cursor: str | None = None, history: int = 50, coalesce: bool = False, buffer: int = 1_000
+    ) -> Watch[LaneSnapshot]:
+        """Watch this lane: a snapshot, then every event behind it without gap or repeat. See ``Watch``.
+
+        ``history``: how many entries a snapshot shows at most. ``cursor``, of an item taken earlier in this process:
+        go on behind it, if the events are still there (the newest few thousand are), else begin with a snapshot, as
+        with a cursor of another process. ``coalesce`` joins neighbouring events of one answer, one call's progress, or
+        one operation's steps that were not taken yet. ``buffer``: how many events wait for a slow reader, who is told
+        to look anew beyond that; no run ever waits for one.
+
+        Raises ``InvalidMessage`` for options of a wrong kind; all else is raised where the watch is begun.
+        """
+        checked_options(cursor, history, coalesce, buffer)
+        source = LaneSource(self._core)
+        return Watch(source, cursor=cursor, history=history, coalesce=coalesce, buffer=buffer)
+
+    def stream(self, operation_id: str) -> OperationStream:
+        """What a user interface shows of one operation, until it settles. See ``OperationStream``. Drives nothing."""
+        return OperationStream(self._core, operation_id)
 
     async def run(
         self, prompt: str | Request, *, operation_id: str | None = None, deps: Deps | UnsetType = UNSET

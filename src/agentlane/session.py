@@ -13,6 +13,7 @@ from agentlane.agent import Agent
 from agentlane.branch import Branch
 from agentlane.data import addresses, codec
 from agentlane.data.addresses import ListAddress, ValueAddress
+from agentlane.data.events import SessionSnapshot
 from agentlane.data.inspection import Operation
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import LaneConfig, LaneState, Tools
@@ -39,6 +40,7 @@ from agentlane.names import check_name
 from agentlane.session_data import SessionData
 from agentlane.storage.contract import Commit, SessionStorage, Store
 from agentlane.waiting import finish
+from agentlane.watch import SessionSource, Watch, checked_options
 
 T = TypeVar("T")
 A = TypeVar("A", ValueAddress[Any], ListAddress[Any])
@@ -58,6 +60,7 @@ class Session(SessionData):
         self._store = store
         self._owns_store = owns_store
         self._cores: dict[str, LaneCore] = {}
+        runtime.hub.lanes = self._cores
         self._closing: asyncio.Task[None] | None = None
         self._reopening: asyncio.Task[None] | None = None
         runtime.on_fault.append(self._stop_all)
@@ -177,6 +180,14 @@ class Session(SessionData):
         bound = page_limit(limit)
         now_open = self.open_operations()
         return await operations(self._runtime, now_open, status=status, lane=lane, after=after, limit=bound)
+
+    def watch(
+        self, *, cursor: str | None = None, history: int = 50, coalesce: bool = False, buffer: int = 1_000
+    ) -> Watch[SessionSnapshot]:
+        """Watch all lanes of the session, those made while watching included. Options are those of ``lane.watch``."""
+        checked_options(cursor, history, coalesce, buffer)
+        source = SessionSource(self._runtime, self._cores)
+        return Watch(source, cursor=cursor, history=history, coalesce=coalesce, buffer=buffer)
 
     # Life.
 
@@ -301,6 +312,7 @@ class Session(SessionData):
                 codec.CONFIG.decode(configs[id], place),
                 codec.STATE.decode(states[id], place),
             )
+            operations[id].restored = True
         await self._name_calls(storage, operations)
         return operations
 
@@ -351,6 +363,7 @@ class Session(SessionData):
             core.idle.fail(faulted)
             if core.running is not None:
                 core.running.stop("fault")
+        self._runtime.hub.end(faulted)
 
     async def _passes_ended(self) -> None:
         for core in tuple(self._cores.values()):
@@ -401,6 +414,7 @@ class Session(SessionData):
                     core.operation.deps = UNSET
             await runtime.end_clean_ups()
         finally:
+            runtime.hub.end(None)
             try:
                 await runtime.storage.close()
             finally:

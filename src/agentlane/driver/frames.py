@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from agentlane.data.border import clean_json, clean_text
 from agentlane.data.messages import (
@@ -19,8 +19,11 @@ from agentlane.data.messages import (
     ToolCallPart,
     UsageSeen,
 )
+from agentlane.data.partial import ShownPart, joined, shown_content
 from agentlane.data.usage import Usage, checked_usage
 from agentlane.errors import InvalidMessage
+
+PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
 
 PARTS_MAX = 10_000
 _PART_KINDS = ("text", "thinking", "tool_call")
@@ -29,7 +32,7 @@ _PART_KINDS = ("text", "thinking", "tool_call")
 class _Part:
     __slots__ = ("id", "kind", "name", "pieces", "whole")
 
-    def __init__(self, kind: str, id: str, name: str) -> None:
+    def __init__(self, kind: PartKind, id: str, name: str) -> None:
         self.kind = kind
         self.id = id
         self.name = name
@@ -50,8 +53,8 @@ class FrameLog:
         """Whether frames came since the last ``take_unsaved``."""
         return bool(self._unsaved)
 
-    def add(self, frame: Frame) -> None:
-        """Take the next frame of the stream."""
+    def add(self, frame: Frame) -> Frame:
+        """Take the next frame of the stream; gives it as it is kept."""
         if isinstance(frame, PartStart):
             if frame.kind not in _PART_KINDS:
                 raise InvalidMessage(f"stream: {frame.kind!r:.40} is not a kind of part")
@@ -69,25 +72,12 @@ class FrameLog:
         else:
             raise InvalidMessage(f"stream: {type(frame).__name__} is neither a frame nor the settled message")
         self._unsaved.append(frame)
+        return frame
 
     def take_unsaved(self) -> tuple[Frame, ...]:
         """The frames that came since the last call, neighbouring deltas of one part joined."""
         frames, self._unsaved = self._unsaved, []
-        joined: list[Frame] = []
-        pieces: list[str] = []
-        for frame in frames:
-            if isinstance(frame, PartDelta):
-                if pieces and isinstance(joined[-1], PartDelta) and joined[-1].index == frame.index:
-                    pieces.append(frame.text)
-                    continue
-                _close_delta(joined, pieces)
-                pieces = [frame.text]
-            else:
-                _close_delta(joined, pieces)
-                pieces = []
-            joined.append(frame)
-        _close_delta(joined, pieces)
-        return tuple(joined)
+        return joined(frames)
 
     def put_back(self, frames: tuple[Frame, ...]) -> None:
         """They were taken and could not be saved: they come before what has been added since."""
@@ -95,21 +85,18 @@ class FrameLog:
 
     def shown(self) -> tuple[AssistantPart, ...]:
         """The parts as far as they were shown. A call that is not whole has its raw text and no arguments."""
-        parts: list[AssistantPart] = []
-        for index in sorted(self._parts):
-            part = self._parts[index]
-            text = "".join(part.pieces)
-            if part.whole is not None:
-                parts.append(part.whole)
-            elif part.kind == "tool_call":
-                parts.append(ToolCallPart(id=part.id, name=part.name, arguments_text=text))
-            elif part.kind == "thinking":
-                parts.append(ThinkingPart(text=text))
-            elif text:
-                parts.append(TextPart(text=text))
-        return tuple(parts)
+        return shown_content(self.parts())
 
-    def _part(self, index: int, kind: str, id: str, name: str) -> _Part:
+    def parts(self) -> tuple[ShownPart, ...]:
+        """The parts as far as they were shown, in order."""
+        return tuple(
+            ShownPart(
+                index=index, kind=part.kind, id=part.id, name=part.name, text="".join(part.pieces), whole=part.whole
+            )
+            for index, part in sorted(self._parts.items())
+        )
+
+    def _part(self, index: int, kind: PartKind, id: str, name: str) -> _Part:
         if type(index) is not int or not 0 <= index < PARTS_MAX:
             raise InvalidMessage(f"stream: {index!r} is not the index of a part (0 to {PARTS_MAX - 1})")
         part = self._parts.get(index)
@@ -189,10 +176,3 @@ def _as_received(arguments: Any) -> str:
         return json.dumps(arguments, ensure_ascii=False, default=repr)
     except Exception:  # a cycle, or a foreign object that cannot even be shown
         return repr(type(arguments))
-
-
-def _close_delta(joined: list[Frame], pieces: list[str]) -> None:
-    if len(pieces) > 1:
-        last = joined[-1]
-        if isinstance(last, PartDelta):
-            joined[-1] = PartDelta(index=last.index, text="".join(pieces))

@@ -58,6 +58,7 @@ class GenerationEffect:
         agent: Agent[Any, Any],
         info: RunInfo[Any],
         build: Callable[[str], ModelRequest],
+        show: Callable[[Frame], None],
         grace_ms: int,
     ) -> None:
         self.response_id = response_id
@@ -69,8 +70,9 @@ class GenerationEffect:
         self._agent = agent
         self._info = info
         self._build = build
+        self._show = show
         self._grace_ms = grace_ms
-        self._frames = FrameLog()
+        self.frames = FrameLog()
         self._saved_bytes = 0
         self._sent = False
         self._begun = False
@@ -112,7 +114,7 @@ class GenerationEffect:
 
     def take_unsaved(self) -> tuple[Frame, ...]:
         """Frames that were shown and are not saved; for the flush of a close."""
-        return self._frames.take_unsaved()
+        return self.frames.take_unsaved()
 
     async def _run(self) -> None:
         self._begun = True
@@ -165,7 +167,9 @@ class GenerationEffect:
                     whole = self._checked(item)
                     self._report(whole)  # before the stream is closed: its clean-up must not hold up the answer
                     return whole
-                self._frames.add(item)
+                if self._ended:
+                    continue  # left behind: its answer is settled without what comes now
+                self._show(self.frames.add(item))
                 if self._flusher is None:
                     self._flusher = self._runtime.spawn(self._flush(), "agentlane frames")
         finally:
@@ -216,8 +220,8 @@ class GenerationEffect:
             clean = clean_answer(message)
             if clean.model is None:
                 clean = replace(clean, model=self.identity)
-            if clean.usage is None and self._frames.usage is not None:
-                clean = replace(clean, usage=self._frames.usage)
+            if clean.usage is None and self.frames.usage is not None:
+                clean = replace(clean, usage=self.frames.usage)
             if len(clean.calls) > CALLS_MAX:
                 raise InvalidMessage(f"answer: {len(clean.calls)} calls; at most {CALLS_MAX} are taken")
             if clean.stop_reason == "aborted":
@@ -244,7 +248,7 @@ class GenerationEffect:
         if not error.sent:
             self._sent = False
         if error.usage is not None:
-            self._frames.usage = _known(error.usage)
+            self.frames.usage = _known(error.usage)
         kind: object = error.kind
         retry_after_ms = error.retry_after_ms
         info = ErrorInfo(
@@ -260,11 +264,11 @@ class GenerationEffect:
 
     def _partial(self, stop_reason: StopReason, error: ErrorInfo) -> AssistantMessage:
         """What was shown, as an answer that did not end well; usage as far as it is known."""
-        usage: Usage | None = self._frames.usage
+        usage: Usage | None = self.frames.usage
         if usage is None and not self._sent:
             usage = NOTHING_SENT
         partial = AssistantMessage(
-            content=self._frames.shown(), stop_reason=stop_reason, model=self.identity, usage=usage, error=error
+            content=self.frames.shown(), stop_reason=stop_reason, model=self.identity, usage=usage, error=error
         )
         try:
             return _copied(partial)
@@ -277,14 +281,14 @@ class GenerationEffect:
         clock = self._runtime.clock
         while self._saved_bytes < FRAMES_BYTES_MAX:
             await clock.sleep_until(clock.now_ms() + SAVE_EVERY_MS)
-            if not self._frames.unsaved:
+            if not self.frames.unsaved:
                 self._flusher = None  # the next frame starts it again
                 return
-            frames = self._frames.take_unsaved()
+            frames = self.frames.take_unsaved()
             try:
                 await self._owner.save_frames(self.response_id, frames)
             except StoreBusy:
-                self._frames.put_back(frames)  # what is saved later must not leave a hole
+                self.frames.put_back(frames)  # what is saved later must not leave a hole
             except SessionFaulted:
                 return  # the fault ends the pass, and tells whoever drives
             else:

@@ -19,6 +19,7 @@ from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
+from agentlane.driver.feed import Feed
 from agentlane.driver.idle import IdleWatch
 from agentlane.driver.line import Line
 from agentlane.driver.open_operation import OpenOperation
@@ -54,7 +55,6 @@ class LaneCore:
     def __init__(self, runtime: Runtime, name: str, tip: str | None) -> None:
         self.runtime = runtime
         self.name = name
-        self.line = Line(runtime)
         self.waiting_on: list[WaitNode] = []
         self.agent: Agent[Any, Any] | None = None
         self.running: RunningPass | None = None
@@ -62,6 +62,8 @@ class LaneCore:
         self.exists = False
         """Whether the branch is committed."""
         self.reset(tip, None, None, None)
+        self.feed = Feed(runtime.hub, self)
+        self.line = Line(runtime, self.feed)
 
     def reset(
         self,

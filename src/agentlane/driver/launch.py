@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from agentlane.agent import Agent, RunInfo
+from agentlane.data.messages import Frame, UsageSeen
 from agentlane.data.operations import Tools
 from agentlane.driver.calls import CallEffect, CallOwner
 from agentlane.driver.generation import GenerationEffect, GenerationOwner
@@ -47,7 +48,11 @@ def launch_request(
             attempt=effect.attempt,
         )
 
-    return GenerationEffect(
+    def show(frame: Frame) -> None:
+        if lane.feed.watched and not isinstance(frame, UsageSeen):
+            lane.feed.shown(operation, effect.response_id, frame)
+
+    made = GenerationEffect(
         owner,
         runtime,
         lane,
@@ -57,8 +62,11 @@ def launch_request(
         agent=agent,
         info=RunInfo(runtime.session_id, lane.name, operation.id, _deps(agent, operation)),
         build=build,
+        show=show,
         grace_ms=config.limits.cancel_grace_ms,
     )
+    operation.streaming = (effect.response_id, made.frames)
+    return made
 
 
 def launch_call(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from agentlane.data.writes import Write
 from agentlane.driver.runtime import Runtime
@@ -39,6 +39,19 @@ class Turn(Outcome[T]):
     """A place in the line. ``await`` gives what was published, or raises."""
 
     __slots__ = ()
+
+
+class Listener(Protocol):
+    """Who is told of each commit of a line, in the step that publishes it."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether it wants to be told."""
+        ...
+
+    def published(self, commit: Commit, writes: Sequence[Write], boundary: str) -> None:
+        """The commit is published. Must not raise."""
+        ...
 
 
 class Hold(Turn[None]):
@@ -79,8 +92,9 @@ _Queued: TypeAlias = "tuple[Turn[Any], Callable[[], Decision[Any] | Done[Any]] |
 class Line:
     """Decide, commit, publish, one step at a time; steps of other lanes do not wait for ours."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, listener: Listener | None = None) -> None:
         self._runtime = runtime
+        self._listener = listener
         self._queue: deque[_Queued] = deque()
         self._committing: Turn[Any] | None = None
         self._pumping = False
@@ -131,6 +145,11 @@ class Line:
         if self._committing is turn:
             self._committing = None
 
+    def tell(self, commit: Commit, decided: Decision[Any]) -> None:
+        """The commit is published: the listener is told."""
+        if self._listener is not None and self._listener.listening:
+            self._listener.published(commit, decided.writes, decided.boundary)
+
     def go_on(self) -> None:
         """Take what comes next."""
         self._pump()
@@ -178,6 +197,8 @@ def hand_over(runtime: Runtime, lines: Sequence[Line], turn: Turn[Any], decided:
         except Exception as error:  # memory would be behind the disk: a bug, and only a reopen can mend it
             runtime.fault(error)
             return
+        for line in lines:
+            line.tell(commit, decided)
         _end(lines, turn)
         turn.succeed(value)
         _go_on(lines)

@@ -10,6 +10,7 @@ from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserP
 from agentlane.data.operations import OperationConfig, OperationMeta, OperationState
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import UsageTotals
+from agentlane.driver.frames import FrameLog
 from agentlane.driver.tool_results import Sealed
 from agentlane.machine.table import Rules
 
@@ -29,10 +30,12 @@ class OpenOperation:
         "memos",
         "meta",
         "progress",
+        "restored",
         "result",
         "rules",
         "staged",
         "state",
+        "streaming",
         "usage",
         "version",
     )
@@ -51,6 +54,10 @@ class OpenOperation:
         self.progress: dict[int, tuple[UserPart, ...]] = {}
         self.memos: dict[int, dict[str, bytes]] = {}
         self.frames: list[Frame] = []
+        self.streaming: tuple[str, FrameLog | None] = ("", None)
+        """The answer of the request that this process sent last, by its id: what was shown, saved or not."""
+        self.restored = False
+        """It was open already when the session was opened."""
         self.abort_waiting = False
         """An abort stands in the line: intents that are published meanwhile start nothing."""
         self.result: OperationResult | None = None
