@@ -47,11 +47,7 @@ def recipe(*covers: str, case: str = "", **options: Any) -> Callable[[Prepare], 
 
 def all_recipes() -> list[Recipe]:
     """Those of every module that has some."""
-<<<<<<< HEAD
-    for module in ("session", "lane", "storage", "history"):
-=======
-    for module in ("session", "lane", "storage", "watch"):
->>>>>>> e921784 (Watch and stream: a snapshot of a lane or a session, then every event behind it, made in the step that publishes it)
+    for module in ("session", "lane", "storage", "history", "watch"):
         importlib.import_module(f"tests.cancellation.recipes_{module}")
     return RECIPES
 

@@ -45,7 +45,8 @@ LANES = "tests/cases/test_lanes.py"
 GROUND = "tests/cases/test_ground.py"
 SIGNALS = "tests/kills/test_signals.py"
 
-EVENTS = "agentlane.AgentLane.watch"
+WATCH = "tests/watch/test_watch.py"
+STREAM = "tests/watch/test_stream.py"
 HOOKS = "agentlane.Agent(hooks)"
 APPROVALS = "agentlane.AgentLane.decide"
 
@@ -186,7 +187,7 @@ case(
     "R28",
     "a call that fails before it starts is placed before an earlier one that still runs",
     f"{TRANSCRIPT}::test_a_call_refused_at_once_waits_for_its_place",
-    later=(Later("live events in the order of completion", EVENTS),),
+    f"{STREAM}::test_a_run_as_it_is_shown",
 )
 case(
     "R29",
@@ -286,7 +287,8 @@ case(
     "tests/races/test_callers.py::test_a_caller_who_leaves_does_not_stop_the_others",
     "tests/races/test_callers.py::test_the_last_caller_who_leaves_does_not_stop_the_run",
     "tests/cancellation/test_joined.py::test_the_pass_goes_on_for_who_joined_it",
-    later=(Later("a stream of events that is closed", EVENTS),),
+    f"{WATCH}::test_a_viewer_that_leaves_or_breaks_stops_nothing",
+    f"{STREAM}::test_leaving_a_stream_stops_nothing",
 )
 case(
     "R50",
@@ -442,6 +444,7 @@ case(
     f"{TRANSCRIPT}::test_a_retry_starts_from_nothing",
     f"{RECOVERY}::test_a_committed_prefix_becomes_an_error_answer",
     f"{CLOSE}::test_frames_and_progress_are_flushed",
+    f"{STREAM}::test_what_was_shown_is_stored",
 )
 case(
     "R95",
@@ -525,5 +528,5 @@ case(
     "R138",
     "what is stored depends on whether the answer was streamed",
     f"{ANSWERS}::test_streamed_or_at_once_the_same_is_stored",
-    later=(Later("observers, plain and async", EVENTS),),
+    f"{WATCH}::test_a_viewer_that_leaves_or_breaks_stops_nothing",
 )

@@ -35,7 +35,13 @@ def lines_in_order(text: str, wanted: list[str]) -> list[str]:
 def test_every_example_has_a_test_here() -> None:
     examples = {path.name for path in EXAMPLES.glob("[!_]*.py")}
 
-    assert examples == {"quickstart.py", "crash_and_resume.py", "crash_test_your_agent.py"}
+    assert examples == {
+        "quickstart.py",
+        "crash_and_resume.py",
+        "crash_test_your_agent.py",
+        "stream_to_a_terminal.py",
+        "several_lanes.py",
+    }
 
 
 def test_quickstart_answers_and_answers_again_from_the_store(tmp_path: Path) -> None:
@@ -103,6 +109,36 @@ def test_the_crash_test_shows_a_true_policy_and_a_false_one(tmp_path: Path) -> N
     assert not missing, f"missing, from {missing[0]!r} on:\n{done.stdout}"
     assert "FAILED" not in done.stdout
     assert "kill@" in done.stdout.splitlines()[-1]
+
+
+def test_a_run_is_streamed_to_the_terminal(tmp_path: Path) -> None:
+    done = run("stream_to_a_terminal.py", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "I look it up.",
+        "  search runs",
+        "",
+        "  search runs",
+        "  search: looking for 'lighthouse'",
+        "  search: looking for 'sea'",
+        "  search gives \"3 notes with 'sea'\"",
+        "  search gives \"3 notes with 'lighthouse'\"",
+        "Six notes in all.",
+        "(completed, 2 turns)",
+    ]
+
+
+def test_several_lanes_are_watched_at_once(tmp_path: Path) -> None:
+    done = run("several_lanes.py", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1]) == ("at first: kitchen", "in the end: {'kitchen': 4, 'hall': 4, 'attic': 4}")
+    for lane in ("kitchen", "hall", "attic"):
+        own = [line.removeprefix(f"{lane}: ") for line in lines if line.startswith(f"{lane}: ")]
+        messages = ["UserMessage", "AssistantMessage", "ToolResultMessage", "AssistantMessage"]
+        assert own == [*(["opened"] if lane != "kitchen" else []), *messages, f"completed: The {lane} is small."]
 
 
 @pytest.fixture
