@@ -22,11 +22,11 @@ from tests.stateful.test_known import KNOWN
 from tests.watch.law import followed
 
 PROGRAMS_MAX = 60
-EVERY = 29
+EVERY = 61
 
 
 @settings(
-    max_examples=min(settings().max_examples // 2, PROGRAMS_MAX),
+    max_examples=min(settings().max_examples // 3, PROGRAMS_MAX),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(programs(phrases_max=8))
