@@ -86,7 +86,7 @@ class OperationStream:
     async def _start(self) -> None:
         if self._watch is not None or self._over:
             return
-        self._core.runtime.check()
+        self._core.check()
         verbs.check_waitable(self._core)
         record = await verbs.result(self._core, self._id)
         if record is not None:
@@ -113,7 +113,7 @@ class OperationStream:
 
 
 class OperationSource(LaneSource):
-    """One lane, for as long as one operation is open on it: its entries are those from the operation's input on."""
+    """One lane, for as long as one operation is open on it: its entries are those since the operation began."""
 
     def __init__(self, core: LaneCore, operation_id: str) -> None:
         super().__init__(core)
@@ -123,7 +123,7 @@ class OperationSource(LaneSource):
         core, operation = self._core, self._core.operation
         snapshot = core.feed.capture(None)
         if operation is not None and operation.id == self._operation_id:
-            start = operation.meta.inputs[0] if operation.meta.inputs else None
+            start = operation.meta.start_tip
 
             async def fill() -> LaneSnapshot:
                 return replace(snapshot, entries=await read_path(core.runtime, snapshot.tip, None, start))
@@ -134,8 +134,7 @@ class OperationSource(LaneSource):
             result = await verbs.stored_result(core, self._operation_id)
             entries: tuple[Entry, ...] = ()
             if result is not None:
-                start = result.inputs[0] if result.inputs else None
-                entries = await read_path(core.runtime, result.to_tip, None, start)
+                entries = await read_path(core.runtime, result.to_tip, None, result.from_tip)
             blank = LaneSnapshot(lane=snapshot.lane, cursor=snapshot.cursor, agent=snapshot.agent)
             return replace(blank, entries=entries, last_result=result)
 

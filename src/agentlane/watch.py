@@ -28,6 +28,10 @@ class Source(Generic[S]):
         self.runtime = runtime
         self.channel = channel
 
+    def check(self) -> None:
+        """Raise unless it can be watched here and now."""
+        self.runtime.check()
+
     async def load(self) -> None:
         """Read what an earlier process left, so that ``capture`` shows it."""
         raise NotImplementedError
@@ -45,9 +49,9 @@ class Watch(Generic[S]):
     by one task at a time. It reads nothing and keeps nothing before it is entered, or asked for its first item, nor
     when it is left, closed or thrown away. Cancelling a read loses nothing.
 
-    When the session is closed the iteration ends behind the last event; after a fault it raises ``SessionFaulted``
-    there, and a new watch works after ``reopen()``. Of a session that was opened for reading it gives one snapshot and
-    ends.
+    When the session is closed, or the lane deleted, the iteration ends behind the last event; after a fault it raises
+    ``SessionFaulted`` there, and a new watch works after ``reopen()``. Of a session that was opened for reading it
+    gives one snapshot and ends.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class Watch(Generic[S]):
     async def __anext__(self) -> S | Event | Resnapshot[S]:
         """The next item; waits for it. Raises ``SessionFaulted`` behind the last event before a fault,
         ``CorruptSession`` for stored data that is damaged, ``WrongLoop``, and when it is begun by this, as opening a
-        watch: ``SessionClosed``, ``SessionFaulted``."""
+        watch: ``SessionClosed``, ``SessionFaulted``, ``UnknownBranch`` for a lane that was deleted."""
         if self._reading:
             raise InvalidMessage("a watch is read by one task at a time; make another watch for another reader")
         self._reading = True
@@ -116,9 +120,9 @@ class Watch(Generic[S]):
         if self._started:
             return
         source, runtime, reader = self._source, self._source.runtime, self._reader
-        runtime.check()
+        source.check()
         await source.load()
-        runtime.check()
+        source.check()
         if runtime.storage.read_only:
             reader.end(None)
         elif self._resume(source.channel):
@@ -214,6 +218,9 @@ class LaneSource(Source[LaneSnapshot]):
         super().__init__(core.runtime, core.feed.channel)
         self._core = core
 
+    def check(self) -> None:
+        self._core.check()
+
     async def load(self) -> None:
         if self._core.operation is not None:
             await self._core.load()
@@ -261,11 +268,15 @@ def capture_lane(core: LaneCore, history: int | None) -> Fill[LaneSnapshot]:
 async def read_path(
     runtime: Runtime, tip: str | None, limit: int | None, stop_at: str | None = None
 ) -> tuple[Entry, ...]:
-    """The newest entries of a path, oldest first; those behind and with ``stop_at``."""
+    """The newest entries of a path, oldest first; of those behind ``stop_at`` if that is given."""
     if tip is None or limit == 0:
         return ()
     rows = await runtime.storage.path(tip, limit=limit, stop_at=stop_at)
-    return tuple(codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in reversed(rows))
+    return tuple(
+        codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload)
+        for row in reversed(rows)
+        if row.id != stop_at
+    )
 
 
 def checked_options(cursor: object, history: object, coalesce: object, buffer: object) -> None:

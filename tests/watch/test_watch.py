@@ -33,6 +33,7 @@ from agentlane import (
     SessionSnapshot,
     Settled,
     ToolResultMessage,
+    UnknownBranch,
     UserMessage,
     Watch,
     open_session,
@@ -617,3 +618,37 @@ async def breaks(watch: Watch[Any]) -> None:
     async for item in watch:
         if isinstance(item, OperationAdvanced):
             raise RuntimeError("a viewer with a bug")
+
+
+async def test_a_lane_that_is_renamed_and_deleted() -> None:
+    agent = Agent(model=ScriptedModel(["answer"] * 4))
+    async with open_session(":memory:") as session:
+        lane = await session.lane("old", agent)
+        await lane.run("go")
+        async with lane.watch() as watch, session.watch() as every:
+            snapshot: Any = await anext(watch)
+            whole: Any = await anext(every)
+            await session.rename_branch("old", "new")
+            await lane.append_custom("note", 1)
+            (renamed, added) = await rest(watch)
+            assert (renamed.lane, renamed.before, added.lane) == ("new", "old", "new")
+            snapshot = snapshot.apply(renamed).apply(added)
+            now = await first(lane.watch())
+            assert msgspec.structs.replace(now, cursor=snapshot.cursor) == snapshot
+            again = await session.lane("old", agent)
+            await session.delete_branch("new")
+            items = [item async for item in watch]
+            assert kinds(items) == ["LaneRemoved"]
+            with pytest.raises(UnknownBranch):
+                await anext(lane.watch())
+            await again.run("once more")
+            items = await rest(every)
+            assert [each for each in kinds(items) if each.startswith("Lane")] == [
+                "LaneRenamed",
+                "LaneOpened",
+                "LaneRemoved",
+            ]
+            for item in items:
+                whole = whole.apply(item)
+            assert without_cursors(whole) == without_cursors(await first(session.watch()))
+            assert list(whole.lanes) == ["old"]

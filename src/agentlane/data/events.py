@@ -55,7 +55,7 @@ class LaneSnapshot(Struct, frozen=True, kw_only=True):
         """The snapshot after ``event``. ``InvalidMessage`` for an event of another lane."""
         if isinstance(event, Resnapshot):
             return event.snapshot
-        if event.lane != self.lane:
+        if event.lane != self.lane and not (isinstance(event, LaneRenamed) and event.before == self.lane):
             raise InvalidMessage(f"an event of lane {event.lane!r} does not change the snapshot of {self.lane!r}")
         fold = _FOLDS.get(type(event))
         return self if fold is None else replace(fold(self, event), cursor=event.cursor)
@@ -77,6 +77,9 @@ class SessionSnapshot(Struct, frozen=True, kw_only=True):
             lanes.pop(event.lane, None)
         elif isinstance(event, LaneOpened):
             lanes[event.lane] = event.snapshot
+        elif isinstance(event, LaneRenamed):
+            if event.before in lanes:
+                lanes[event.lane] = lanes.pop(event.before).apply(event)
         elif event.lane in lanes:
             lanes[event.lane] = lanes[event.lane].apply(event)
         return replace(self, lanes=lanes, cursor=event.cursor)
@@ -112,7 +115,13 @@ class LaneOpened(LaneEvent, frozen=True, kw_only=True, tag="lane_opened"):
 
 
 class LaneRemoved(LaneEvent, frozen=True, kw_only=True, tag="lane_removed"):
-    """The lane is no more."""
+    """The lane is no more: its branch was deleted."""
+
+
+class LaneRenamed(LaneEvent, frozen=True, kw_only=True, tag="lane_renamed"):
+    """The lane has another name: ``lane``, which was ``before``."""
+
+    before: str
 
 
 class LaneConfigured(LaneEvent, frozen=True, kw_only=True, tag="lane_configured"):
@@ -183,6 +192,7 @@ class AnswerShown(LaneEvent, frozen=True, kw_only=True, tag="answer_shown"):
 Event: TypeAlias = (
     LaneOpened
     | LaneRemoved
+    | LaneRenamed
     | LaneConfigured
     | EntryAdded
     | PathMoved
@@ -206,6 +216,10 @@ def newest(entries: tuple[Entry, ...], history: int | None) -> tuple[Entry, ...]
 
 def _opened(snapshot: LaneSnapshot, event: LaneOpened) -> LaneSnapshot:
     return event.snapshot
+
+
+def _renamed(snapshot: LaneSnapshot, event: LaneRenamed) -> LaneSnapshot:
+    return replace(snapshot, lane=event.lane)
 
 
 def _configured(snapshot: LaneSnapshot, event: LaneConfigured) -> LaneSnapshot:
@@ -268,6 +282,7 @@ def _answer_shown(snapshot: LaneSnapshot, event: AnswerShown) -> LaneSnapshot:
 
 _FOLDS: dict[type, Callable[[LaneSnapshot, Any], LaneSnapshot]] = {
     LaneOpened: _opened,
+    LaneRenamed: _renamed,
     LaneConfigured: _configured,
     EntryAdded: _entry_added,
     PathMoved: _path_moved,

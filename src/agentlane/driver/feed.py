@@ -21,6 +21,7 @@ from agentlane.data.events import (
     LaneConfigured,
     LaneOpened,
     LaneRemoved,
+    LaneRenamed,
     LaneSnapshot,
     OperationAccepted,
     OperationAdvanced,
@@ -125,7 +126,7 @@ class Feed:
         self.channel = Channel(hub.numbers, hub.changed)
         self.watched = False
         """Whether anybody wants events of this lane; while it is False, nothing else may be asked of a feed."""
-        self._told = _Told()
+        self._told = _Told(lane.name)
         self.last_result: OperationResult | None = None
         """The newest terminal record that was told."""
         self.look()
@@ -202,6 +203,10 @@ class Feed:
     def _tell(self, commit: Commit, writes: Sequence[Write], steps: tuple[str, ...]) -> None:
         lane, told = self._lane, self._told
         operation, before = lane.operation, told.operation
+        if lane.name != told.name:
+            was, told.name = told.name, lane.name
+            if lane.config is not None:
+                self._emit(LaneRenamed(lane=lane.name, cursor=self._hub.numbers.next(), before=was))
         if lane.config is not told.config and self._tell_config(lane.config, told):
             return
         new_tip = lane.tip != told.tip
@@ -250,6 +255,7 @@ class Feed:
         was, told.config = told.config, config
         if config is None:
             self._emit(LaneRemoved(lane=lane, cursor=cursor))
+            self.channel.end(None)
         elif was is None:
             self._emit(LaneOpened(lane=lane, cursor=cursor, snapshot=self.capture(None)))
         else:
@@ -362,9 +368,10 @@ class Feed:
 class _Told:
     """What was told last of each part."""
 
-    __slots__ = ("config", "operation", "progress", "record", "staged", "tip")
+    __slots__ = ("config", "name", "operation", "progress", "record", "staged", "tip")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.config: LaneConfig | None = None
         self.tip: str | None = None
         self.operation: OpenOperation | None = None
@@ -375,7 +382,7 @@ class _Told:
     @classmethod
     def of(cls, lane: WatchedLane) -> _Told:
         """What the lane is now."""
-        told = cls()
+        told = cls(lane.name)
         told.config, told.tip = lane.config, lane.tip
         told.begin(lane.operation)
         if lane.operation is not None:
