@@ -1,9 +1,11 @@
 """agentlane: ongoing agent work that survives being killed."""
 
 from agentlane.agent import Agent, RunInfo
+from agentlane.approval import ApprovalInfo, ApprovalPredicate
 from agentlane.branch import Branch
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.addresses import ListAddress, ValueAddress
+from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import Custom, Entry
 from agentlane.data.events import (
     AnswerShown,
@@ -45,7 +47,15 @@ from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.operations import Limits, ReplayPolicy, RetryPolicy, RunLimits
 from agentlane.data.partial import PartialAnswer, ShownPart
 from agentlane.data.requests import Prompt, Request
-from agentlane.data.results import AbortReceipt, Admitted, OperationResult, RetryReason, Settled, Waiting
+from agentlane.data.results import (
+    AbortReceipt,
+    Admitted,
+    ApprovalReason,
+    OperationResult,
+    RetryReason,
+    Settled,
+    Waiting,
+)
 from agentlane.data.streaming import (
     Aborting,
     AnswerEnded,
@@ -61,6 +71,7 @@ from agentlane.data.streaming import (
 from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
 from agentlane.errors import (
     AgentLaneError,
+    ApprovalNotPending,
     CorruptSession,
     DriveInterrupted,
     InvalidDefinition,
@@ -111,6 +122,11 @@ __all__ = [
     "AgentLaneError",
     "AnswerEnded",
     "AnswerShown",
+    "Approval",
+    "ApprovalInfo",
+    "ApprovalNotPending",
+    "ApprovalPredicate",
+    "ApprovalReason",
     "AssistantMessage",
     "Branch",
     "CallEnded",
@@ -121,6 +137,7 @@ __all__ = [
     "Clock",
     "CorruptSession",
     "Custom",
+    "Decision",
     "DriveInterrupted",
     "Entry",
     "EntryAdded",

@@ -42,6 +42,8 @@ class Agent(Generic[Deps, Output]):
       once; the last one is asked again, after a wait. ``retry.attempts`` bounds all attempts of a turn together.
     - ``instructions`` is a text, or a plain or async function of a ``RunInfo`` that is asked before each request.
     - ``settings`` is JSON data handed to the model with each request.
+    - ``approval_expires_ms`` is how long an approval waits until it counts as a no, unless its tool says; None is for
+      ever.
     - ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
     - ``max_turns``, ``max_requests``, ``max_tokens``, ``max_cost_nanos``, ``max_time_ms`` and ``max_identical_calls``
       are bounds at which an operation ends as ``failed`` with the code ``limit_reached``; see ``RunLimits``. They are
@@ -66,6 +68,7 @@ class Agent(Generic[Deps, Output]):
         max_parallel: int = 8,
         cancel_grace_ms: int = 2_000,
         max_result_bytes: int = 262_144,
+        approval_expires_ms: int | None = None,
         max_turns: int | None = None,
         max_requests: int | None = None,
         max_tokens: int | None = None,
@@ -92,6 +95,9 @@ class Agent(Generic[Deps, Output]):
             max_cost_nanos=_bound("max_cost_nanos", max_cost_nanos),
             max_time_ms=_bound("max_time_ms", max_time_ms),
             max_identical_calls=_bound("max_identical_calls", max_identical_calls),
+        )
+        self.approval_expires_ms = (
+            None if approval_expires_ms is None else _at_least("approval_expires_ms", approval_expires_ms, 1)
         )
         self.models: dict[ModelIdentity, Model] = {}
         chosen: tuple[Model, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)  # type: ignore[assignment]

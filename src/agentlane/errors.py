@@ -151,6 +151,15 @@ class RequestConflict(AgentLaneError):
     code = "request_conflict"
 
 
+class ApprovalNotPending(AgentLaneError):
+    """An approval or a question is answered already, void, or not known; ``details["became"]`` says which.
+
+    It is ``allowed``, ``denied``, ``expired`` or ``unknown``.
+    """
+
+    code = "approval_not_pending"
+
+
 # Lifecycle.
 
 

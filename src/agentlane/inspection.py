@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from agentlane.agent import Agent
+from agentlane.data.approvals import Approval
 from agentlane.data.inspection import Operation
 from agentlane.data.operations import OperationConfig
 from agentlane.driver.lane_core import LaneCore
-from agentlane.driver.records import operation_record
+from agentlane.driver.records import open_approvals, operation_record
 
 
 class Missing(Struct, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class Missing(Struct, frozen=True, kw_only=True):
 
 
 class LaneInspection(Struct, frozen=True, kw_only=True):
-    """A lane as it is committed now, and whether a pass is driving it in this process.
+    """A lane as it is committed now, what waits for a person, and whether a pass is driving it in this process.
 
     ``missing`` is None when the open operation, if there is one, finds all that it was accepted with.
     """
@@ -39,6 +40,7 @@ class LaneInspection(Struct, frozen=True, kw_only=True):
     last_operation_id: str | None
     driving: bool
     missing: Missing | None = None
+    approvals: tuple[Approval, ...] = ()
 
 
 def inspect_lane(lane: LaneCore, agent: Agent[Any, Any]) -> LaneInspection:
@@ -51,6 +53,7 @@ def inspect_lane(lane: LaneCore, agent: Agent[Any, Any]) -> LaneInspection:
         last_operation_id=None if lane.state is None else lane.state.last,
         driving=lane.running is not None,
         missing=None if lane.operation is None else _missing(lane.operation.config, agent),
+        approvals=() if lane.operation is None else open_approvals(lane.operation),
     )
 
 

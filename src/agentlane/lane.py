@@ -10,13 +10,14 @@ from typing_extensions import TypeVar
 
 from agentlane.agent import Agent, clean_settings
 from agentlane.branch import Branch
+from agentlane.data.approvals import Decision
 from agentlane.data.events import LaneSnapshot
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import idle, navigating, retrying, verbs
+from agentlane.driver import deciding, idle, navigating, retrying, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import NoActiveOperation
@@ -63,21 +64,30 @@ class AgentLane(Branch, Generic[Deps, Output]):
         operation_id: str | None = None,
         *,
         wait_for_retry: bool = True,
+        wait_for_answers: bool = False,
         deps: Deps | UnsetType = UNSET,
     ) -> Settled | Waiting:
         """Advance the open operation until it settles, or until it must wait and nobody sits that out.
 
-        Installs the lane's one pass or joins it. A settled id returns its record. With ``wait_for_retry=False`` a wait
-        returns ``Waiting``. Everything that is reported is durable. Cancelled: this caller stops observing, the pass
-        goes on; before the pass is installed nothing starts. ``deps`` are what ``accept`` may give, for the effects
-        that start from now on.
+        Installs the lane's one pass or joins it. A settled id returns its record. ``Waiting`` is returned when nothing
+        can go on before a time or before somebody answers: a wait for a retry alone only with
+        ``wait_for_retry=False``, any other unless ``wait_for_answers=True``. Everything that is reported is durable.
+        Cancelled: this caller stops observing, the pass goes on; before the pass is installed nothing starts.
+        ``deps`` are what ``accept`` may give, for the effects that start from now on.
 
         Raises ``NoActiveOperation`` without an id when nothing is open, ``OperationMismatch`` or ``UnknownOperation``
         for an id that is not this lane's, ``WouldDeadlock`` from inside an effect of this lane, ``SessionClosed`` when
         the session is closed meanwhile, ``SessionFaulted`` when a write fails, ``StoreBusy`` when the store was locked
         by another program for too long (drive again: nothing is lost).
         """
-        return await verbs.drive(self._core, self.agent, operation_id, wait_for_retry=wait_for_retry, deps=deps)
+        return await verbs.drive(
+            self._core,
+            self.agent,
+            operation_id,
+            wait_for_retry=wait_for_retry,
+            wait_for_answers=wait_for_answers,
+            deps=deps,
+        )
 
     async def request_abort(self, operation_id: str) -> AbortReceipt:
         """Commit the cancellation of this operation and of no other; durable on return.
@@ -129,7 +139,10 @@ class AgentLane(Branch, Generic[Deps, Output]):
     async def run(
         self, prompt: str | Request, *, operation_id: str | None = None, deps: Deps | UnsetType = UNSET
     ) -> OperationResult:
-        """``accept`` and ``drive``; returns the terminal record, whatever its status. Errors are those of the two."""
+        """``accept`` and ``drive``; returns the terminal record, whatever its status. Errors are those of the two.
+
+        It sits every wait out, those for answers too.
+        """
         request = Prompt(prompt) if isinstance(prompt, str) else prompt
         admitted = await self.accept(request, operation_id=operation_id, deps=deps)
         return await self._drive_to_end(admitted.operation_id)
@@ -150,7 +163,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
         return await retrying.retry(self._core, self.agent, settled_id, operation_id, same_keys=same_keys)
 
     async def resume(self) -> OperationResult | None:
-        """Drive the open operation to its end, if there is one. Errors are those of ``drive``."""
+        """Drive the open operation to its end, if there is one, and sit waits out. Errors are those of ``drive``."""
         operation = self._core.operation
         self._core.check()
         return None if operation is None else await self._drive_to_end(operation.id)
@@ -167,6 +180,27 @@ class AgentLane(Branch, Generic[Deps, Output]):
         verbs.check_waitable(self._core)
         await self.request_abort(operation.id)
         return await self._drive_to_end(operation.id)
+
+    async def decide(
+        self,
+        approval_id: str,
+        *,
+        allow: bool,
+        reason: str | None = None,
+        by: str | None = None,
+        args: dict[str, Any] | None = None,
+    ) -> Decision:
+        """Answer an approval of this lane's open operation, once; durable on return.
+
+        A yes lets the call start (or, for a replay, start once more) when it is driven; a no is its error result, with
+        ``reason``. ``by`` says who answered. With ``args`` it runs with these arguments instead of the model's; they
+        are checked by the tool if it is here. Works before anything drives, from any task, from inside a tool too, and
+        wakes a drive that waits. Cancelled: the answer is committed or not; answering again tells.
+
+        Raises ``ApprovalNotPending`` for one that is answered, expired, void or not known (``details["became"]``), and
+        ``InvalidMessage`` for a bad answer or bad arguments.
+        """
+        return await deciding.decide(self._core, self.agent, approval_id, allow=allow, reason=reason, by=by, args=args)
 
     async def navigate(self, to: str | None, *, label: str | None = None) -> NavigateResult:
         """Move this idle lane's tip to an entry of the session (None: before the first); durable on return.
@@ -248,9 +282,9 @@ class AgentLane(Branch, Generic[Deps, Output]):
         )
 
     async def _drive_to_end(self, operation_id: str) -> OperationResult:
-        outcome = await self.drive(operation_id)
+        outcome = await self.drive(operation_id, wait_for_answers=True)
         if isinstance(outcome, Waiting):
-            raise RuntimeError(f"operation {operation_id}: a drive that waits for retries returned a wait")
+            raise RuntimeError(f"operation {operation_id}: a drive that sits every wait out returned one")
         return outcome.result
 
 
@@ -270,10 +304,11 @@ async def drive(
     operation_id: str | None = None,
     *,
     wait_for_retry: bool = True,
+    wait_for_answers: bool = False,
     deps: Deps | UnsetType = UNSET,
 ) -> Settled | Waiting:
     """The same as ``lane.drive``."""
-    return await lane.drive(operation_id, wait_for_retry=wait_for_retry, deps=deps)
+    return await lane.drive(operation_id, wait_for_retry=wait_for_retry, wait_for_answers=wait_for_answers, deps=deps)
 
 
 async def request_abort(lane: AgentLane[Any, Any], operation_id: str) -> AbortReceipt:

@@ -13,10 +13,11 @@ from agentlane.agent import Agent
 from agentlane.branch import Branch
 from agentlane.data import addresses, codec
 from agentlane.data.addresses import ListAddress, ValueAddress
+from agentlane.data.approvals import Approval
 from agentlane.data.events import SessionSnapshot
 from agentlane.data.inspection import Operation
 from agentlane.data.messages import AssistantMessage
-from agentlane.data.operations import LaneConfig, LaneState, Tools
+from agentlane.data.operations import LaneConfig, LaneState, Tools, WaitingApproval
 from agentlane.data.reads import id_text, page_limit
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import branches
@@ -25,7 +26,7 @@ from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.past import STATUSES, OperationStatus, operations
-from agentlane.driver.records import operation_record
+from agentlane.driver.records import open_approvals, operation_record
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import (
     CorruptSession,
@@ -35,6 +36,7 @@ from agentlane.errors import (
     UnknownBranch,
     WouldDeadlock,
 )
+from agentlane.ids import call_index
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
 from agentlane.session_data import SessionData
@@ -189,6 +191,13 @@ class Session(SessionData):
         source = SessionSource(self._runtime, self._cores)
         return Watch(source, cursor=cursor, history=history, coalesce=coalesce, buffer=buffer)
 
+    def approvals(self) -> list[Approval]:
+        """What waits for a person on any lane, oldest first; ``lane.decide`` answers. Committed state, no I/O."""
+        self._runtime.check()
+        operations = [core.operation for core in self._cores.values() if core.operation is not None]
+        found = [approval for operation in operations for approval in open_approvals(operation)]
+        return sorted(found, key=lambda each: (each.asked_at, each.approval_id))
+
     # Life.
 
     async def reopen(self) -> None:
@@ -314,7 +323,23 @@ class Session(SessionData):
             )
             operations[id].restored = True
         await self._name_calls(storage, operations)
+        await self._find_approvals(storage, operations)
         return operations
+
+    async def _find_approvals(self, storage: SessionStorage, operations: Mapping[str, OpenOperation]) -> None:
+        """Read what waits for a person, so that it is listed, and answered, before anything drives."""
+        states = [each.state for each in operations.values()]
+        if not any(
+            isinstance(call, WaitingApproval) for each in states if isinstance(each, Tools) for call in each.calls
+        ):
+            return
+        for id, payload in (await storage.values(addresses.PENDING_APPROVAL)).items():
+            approval = codec.APPROVAL.decode(payload, f"approval {id}")
+            operation = operations.get(approval.operation_id)
+            index = None if operation is None else call_index(str(operation.state.answer), approval.call_id)
+            if operation is None or index is None:
+                raise CorruptSession(f"session {self.id!r}: approval {id} belongs to no call that is open")
+            operation.pending[index] = approval
 
     async def _name_calls(self, storage: SessionStorage, operations: Mapping[str, OpenOperation]) -> None:
         """Read the answers whose calls are under way, so that an inspection can name them before anything drives."""

@@ -14,8 +14,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 import msgspec
 from msgspec import Struct
 
+from agentlane.approval import ApprovalPredicate
 from agentlane.data.border import clean_json, clean_text
-from agentlane.data.messages import UserPart
+from agentlane.data.messages import ToolCallPart, UserPart
 from agentlane.data.operations import WHOLE_MAX, ReplayPolicy
 from agentlane.errors import InvalidDefinition, InvalidMessage
 from agentlane.model import ToolDefinition
@@ -48,17 +49,23 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
 
     - ``replay``: what may happen to a call that was under way when the process died. ``never`` (the default): it gets
       an interruption result. ``safe``: repeating it changes nothing, so it runs again. ``idempotent``: it runs again
-      with the same ``ToolContext.idempotency_key``, which the receiver honours.
+      with the same ``ToolContext.idempotency_key``, which the receiver honours. ``ask``: a person is asked, and a yes
+      lets it run once more.
     - ``parallel``: False makes it a barrier: calls before it end first, it runs alone, then later ones.
     - ``timeout_ms``: how long a call may run; None is without limit.
     - ``max_result_bytes``: how much a result may hold, its content and its ``details`` each; None takes the agent's.
       Text is cut there with a mark; an image, a part or details that do not fit are left out with one.
+    - ``approval``: whether a person is asked before each call starts: True, or a plain or async function of the checked
+      arguments and an ``ApprovalInfo`` that says so for one call. What it raises is that call's error result.
+    - ``approval_expires_ms``: how long an approval waits until it counts as a no; None takes the agent's.
     """
 
     replay: ReplayPolicy = "never"
     parallel: bool = True
     timeout_ms: int | None = None
     max_result_bytes: int | None = None
+    approval: bool | ApprovalPredicate = False
+    approval_expires_ms: int | None = None
 
 
 class Tool(Generic[P, R]):
@@ -80,6 +87,8 @@ class Tool(Generic[P, R]):
         parallel: bool = True,
         timeout_ms: int | None = None,
         max_result_bytes: int | None = None,
+        approval: bool | ApprovalPredicate = False,
+        approval_expires_ms: int | None = None,
     ) -> None:
         self.name = name = check_name(name, "tool")
         functions: dict[str, object] = {"function": function}
@@ -93,7 +102,14 @@ class Tool(Generic[P, R]):
         self.description = description
         self.options = _checked_options(
             name,
-            ToolOptions(replay=replay, parallel=parallel, timeout_ms=timeout_ms, max_result_bytes=max_result_bytes),
+            ToolOptions(
+                replay=replay,
+                parallel=parallel,
+                timeout_ms=timeout_ms,
+                max_result_bytes=max_result_bytes,
+                approval=approval,
+                approval_expires_ms=approval_expires_ms,
+            ),
         )
         schema = {"type": "object", "properties": {}} if parameters is None else parameters
         try:
@@ -139,6 +155,14 @@ class Tool(Generic[P, R]):
         except BaseException as error:  # a validator is foreign code and may raise anything, SystemExit included
             raise ArgumentsError(f"The arguments of {self.name!r} are not valid: {_text_of(error)}") from error
 
+    def check_call(self, call: ToolCallPart) -> Any:
+        """``check`` for the arguments of a call."""
+        return self.check(call.arguments, call.arguments_text)
+
+    def named(self, checked: Any) -> Any:
+        """Checked arguments as a predicate sees them: of a function by name, else as they are."""
+        return checked if self._signature is None else self._signature.named(checked)
+
     def call(self, checked: Any, context: ToolContext[Any]) -> Any:
         """Run the function on checked arguments; a coroutine if it is async."""
         function: Callable[..., Any] = self.function
@@ -158,6 +182,8 @@ def tool(
     parallel: bool = True,
     timeout_ms: int | None = None,
     max_result_bytes: int | None = None,
+    approval: bool | ApprovalPredicate = False,
+    approval_expires_ms: int | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -169,6 +195,8 @@ def tool(
     parallel: bool = True,
     timeout_ms: int | None = None,
     max_result_bytes: int | None = None,
+    approval: bool | ApprovalPredicate = False,
+    approval_expires_ms: int | None = None,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make an async or plain function a tool. The schema comes from its signature, the texts from its docstring.
 
@@ -190,6 +218,8 @@ def tool(
             parallel=parallel,
             timeout_ms=timeout_ms,
             max_result_bytes=max_result_bytes,
+            approval=approval,
+            approval_expires_ms=approval_expires_ms,
         )
         built._signature = signature
         return built
@@ -243,8 +273,11 @@ class _Signature:
     def convert(self, arguments: dict[str, Any]) -> Any:
         return msgspec.convert(arguments, self._record)
 
+    def named(self, record: Any) -> dict[str, Any]:
+        return {name: getattr(record, name) for name in self._names}
+
     def keywords(self, record: Any, context: ToolContext[Any]) -> dict[str, Any]:
-        keywords = {name: getattr(record, name) for name in self._names}
+        keywords = self.named(record)
         if self._context is not None:
             keywords[self._context] = context
         return keywords
@@ -362,7 +395,12 @@ def _checked_options(name: str, options: ToolOptions) -> ToolOptions:
         )
     if type(options.parallel) is not bool:
         raise InvalidDefinition(f"tool {name!r}: parallel={options.parallel!r} must be True or False")
-    for key in ("timeout_ms", "max_result_bytes"):
+    if type(options.approval) is not bool and not callable(options.approval):
+        raise InvalidDefinition(
+            f"tool {name!r}: approval={options.approval!r} must be True, False, or a function of a call's arguments "
+            "and an ApprovalInfo"
+        )
+    for key in ("timeout_ms", "max_result_bytes", "approval_expires_ms"):
         value = getattr(options, key)
         if value is not None and (type(value) is not int or not 0 < value <= WHOLE_MAX):
             raise InvalidDefinition(

@@ -214,6 +214,29 @@ async def configure_in_a_call(world: World) -> Call:
     return lambda: lane.configure(settings={"warm": 1})
 
 
+@recipe("AgentLane.decide", case="yes")
+async def decide_yes(world: World) -> Call:
+    lane = await world.accept("call ask")
+    await lane.drive()
+    (asked,) = world.session.approvals()
+    return lambda: lane.decide(asked.approval_id, allow=True, args={"changed": 1})
+
+
+@recipe("AgentLane.decide", case="no, while a drive waits")
+async def decide_no(world: World) -> Call:
+    lane = await world.accept("call ask")
+    await lane.drive()
+    (asked,) = world.session.approvals()
+    world.beside(lane.drive(wait_for_answers=True))
+    return lambda: lane.decide(asked.approval_id, allow=False, reason="no")
+
+
+@recipe("AgentLane.drive", case="until an answer")
+async def drive_until_an_answer(world: World) -> Call:
+    lane = await world.accept("call ask")
+    return lane.drive
+
+
 @recipe("AgentLane.record_usage")
 async def record_usage(world: World) -> Call:
     lane = await world.lane()

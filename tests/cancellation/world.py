@@ -59,7 +59,10 @@ class World:
         self.let_go = asyncio.Event()
         self.agent: Agent[Any, Any] = Agent(
             model=self.talker,
-            tools=[Tool("wait", self._wait), Tool("save", self._save), Tool("tell", self._tell)],
+            tools=[
+                *(Tool("wait", self._wait), Tool("save", self._save), Tool("tell", self._tell)),
+                Tool("ask", self._tell, approval=True),
+            ],
             cancel_grace_ms=0,
         )
         self.gated: GatedStore | None = None
@@ -249,7 +252,10 @@ class World:
             if self.talker.hanging.is_set():
                 await lane.abort()
             elif isinstance(waiting := await lane.drive(wait_for_retry=False), Waiting):
-                self.clock.advance((waiting.wake_at or 0) - self.clock.now_ms())
+                for approval in self.session.approvals():
+                    await lane.decide(approval.approval_id, allow=True)
+                if waiting.wake_at is not None:
+                    self.clock.advance(waiting.wake_at - self.clock.now_ms())
         assert lane.inspect().operation is None, "an operation is open that no drive ends"
         await asyncio.gather(*self._beside, return_exceptions=True)
 

@@ -48,7 +48,6 @@ SIGNALS = "tests/kills/test_signals.py"
 WATCH = "tests/watch/test_watch.py"
 STREAM = "tests/watch/test_stream.py"
 HOOKS = "agentlane.Agent(hooks)"
-APPROVALS = "agentlane.AgentLane.decide"
 
 # The conversation stays whole.
 
@@ -506,6 +505,43 @@ case(
     "tests/session/test_life.py::test_on_another_loop_every_use_is_refused_at_once",
     "tests/session/test_life.py::test_a_session_of_an_ended_loop_says_so",
     "tests/session/test_forgotten.py::test_it_can_be_opened_anew_without_closing_it",
+)
+
+# People.
+
+ASKED = "tests/cases/test_approvals.py"
+BEFORE = "tests/approvals/test_before_a_call.py"
+
+case(
+    "R107",
+    "a question to a person is lost with its process, or its answer does nothing after a restart",
+    f"{ASKED}::test_a_question_outlives_its_process",
+    f"{BEFORE}::test_answers_by_id_across_restarts",
+    MATRIX,
+)
+case(
+    "R109",
+    "an answer is taken by another question than the one it was given to",
+    f"{ASKED}::test_an_answer_is_for_what_it_names",
+    f"{BEFORE}::test_an_answer_is_used_once",
+    later=(Later("a tool that asks in a loop", "agentlane.ToolContext.ask"),),
+)
+case(
+    "R110",
+    "what was approved is asked about again when the context is another one",
+    f"{ASKED}::test_an_approved_call_runs_once_with_other_dependencies",
+)
+case(
+    "R111",
+    "a yes is used again by a run of its own with equal calls",
+    f"{ASKED}::test_a_yes_is_not_used_by_another_run",
+    f"{BEFORE}::test_a_yes_for_other_arguments_is_asked_anew",
+)
+case(
+    "R112",
+    "a history that ends in an unapproved call is taken as approved",
+    f"{ASKED}::test_a_history_that_ends_in_an_unapproved_call_is_not_run",
+    "tests/machine/test_exploration.py::test_a_seeded_bug_is_found",
 )
 
 # What is rebuilt, gone back to, gone on from.

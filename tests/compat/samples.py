@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlane.data import codec
+from agentlane.data.approvals import Approval, Decision
 from agentlane.data.codec import Kind
 from agentlane.data.entries import Custom
 from agentlane.data.messages import (
@@ -26,8 +27,10 @@ from agentlane.data.messages import (
     UserMessage,
 )
 from agentlane.data.operations import (
+    Approved,
     AskedModel,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     LaneConfig,
@@ -42,6 +45,7 @@ from agentlane.data.operations import (
     RetryWait,
     RunLimits,
     Tools,
+    WaitingApproval,
 )
 from agentlane.data.requests import RequestInfo
 from agentlane.data.results import OperationResult
@@ -162,6 +166,41 @@ TIMED = {
     "retry_wait": RetryWait(attempt=1, not_before=1000, error=ErrorInfo(code="c", message="m"), time_ms=1500),
     "tools": Tools(calls=(Planned(),), answer=ANSWER, time_ms=1500),
 }
+ASKED_STATE = Tools(
+    calls=(
+        Approved("a-1"),
+        WaitingApproval("a-2"),
+        WaitingApproval("a-3", "ask", 2, 1),
+        EffectPending("ask"),
+        EffectGranted("never", 1, 0, "a-4"),
+        EffectGranted("ask", 2, 1, "a-5", permit=True),
+    ),
+    answer=ANSWER,
+)
+APPROVAL = Approval(
+    approval_id="a-1",
+    lane="main",
+    operation_id="op-1",
+    call_id=ENTRY,
+    tool="read",
+    kind="call",
+    question="May it?",
+    digest="d" * 32,
+    asked_at=1000,
+)
+DECISION = Decision(
+    approval_id="a-1",
+    call_id=ENTRY,
+    tool="read",
+    kind="call",
+    allow=True,
+    digest="d" * 32,
+    at=2000,
+    by="ann",
+    reason="fine",
+    changed=True,
+    expired=True,
+)
 META = OperationMeta(
     lane="main",
     request=RequestInfo(kind="prompt", digest="d" * 32),
@@ -259,6 +298,26 @@ SAMPLES: dict[str, Sample] = {
         ),
     ),
     "result.retry": Sample(codec.RESULT, replace(RESULT, retry_of="op-0")),
+    "result.decided": Sample(codec.RESULT, replace(RESULT, decisions=(DECISION,))),
+    "op.state.tools.asked": Sample(codec.STATE, ASKED_STATE),
+    "op.args": Sample(codec.JSON, {"path": "b"}),
+    "op.decision.bare": Sample(
+        codec.DECISION,
+        Decision(approval_id="a-1", call_id=ENTRY, tool="read", kind="replay", allow=False, digest="d" * 32, at=2000),
+    ),
+    "op.decision.full": Sample(codec.DECISION, DECISION),
+    "pending.approval.bare": Sample(codec.APPROVAL, APPROVAL),
+    "pending.approval.full": Sample(
+        codec.APPROVAL,
+        replace(
+            APPROVAL,
+            kind="replay",
+            arguments={"path": "a"},
+            progress=(TEXT, IMAGE),
+            expires_at=3000,
+            name="which",
+        ),
+    ),
     "frames": Sample(
         codec.FRAMES,
         (

@@ -15,16 +15,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentlane.data import codec, entries, messages, operations, requests, results, usage
+from agentlane.data import approvals, codec, entries, messages, operations, requests, results, usage
 from agentlane.data.addresses import (
     branch_tip,
     label,
     lane_config,
     lane_state,
+    op_args,
     op_config,
+    op_decision,
     op_memo,
     op_meta,
     op_state,
+    pending_approval,
     pending_entry,
     pending_frames,
     pending_output,
@@ -56,7 +59,7 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         shown |= set(_types(sample.record))
     stored = {
         kind
-        for module in (messages, entries, operations, requests, results, usage)
+        for module in (approvals, messages, entries, operations, requests, results, usage)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     }
@@ -66,6 +69,7 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         results.Admitted,
         results.Settled,
         results.RetryReason,
+        results.ApprovalReason,
         results.Waiting,
         results.AbortReceipt,
         usage.Stats,
@@ -99,6 +103,9 @@ def test_addresses_are_what_they_always_were() -> None:
             pending_frames("o", "r"),
             result("o"),
             label("e"),
+            op_args("o", "c"),
+            op_decision("o", "a"),
+            pending_approval("a"),
         )
     ] == [
         ("branch.tip", "b"),
@@ -113,6 +120,9 @@ def test_addresses_are_what_they_always_were() -> None:
         ("pending.frames", "o|r"),
         ("result", "o"),
         ("label", "e"),
+        ("op.args", "o|c"),
+        ("op.decision", "o|a"),
+        ("pending.approval", "a"),
     ]
 
 

@@ -11,9 +11,17 @@ from msgspec.structs import replace
 from agentlane import Session
 from agentlane.data import addresses, codec
 from agentlane.data.messages import AssistantMessage, TextPart
-from agentlane.data.operations import Checkpoint, EffectPending, Generating, OutcomeReady, Tools
+from agentlane.data.operations import (
+    Checkpoint,
+    EffectGranted,
+    EffectPending,
+    Generating,
+    OutcomeReady,
+    Tools,
+    WaitingApproval,
+)
 from agentlane.data.writes import SetValue
-from agentlane.driver import recovery
+from agentlane.driver import recovery, views
 from agentlane.driver.calls import CallEffect
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.drive import Pass
@@ -21,11 +29,19 @@ from agentlane.driver.tool_results import seal_message
 from agentlane.ids import derive
 from agentlane.machine import planning, table
 from agentlane.machine.context import ModelContext
-from agentlane.machine.facts import Interrupted, OutcomesArrived, PlaceResult, ReplayIntended, RunCall, Step
+from agentlane.machine.facts import (
+    Interrupted,
+    OutcomesArrived,
+    PlaceResult,
+    ReplayIntended,
+    RunCall,
+    Step,
+)
 from agentlane.machine.outcomes import INTERRUPTED
 from agentlane.storage.contract import Commit, Pending
 from agentlane.storage.memory import MemorySession
 from agentlane.testing import CrashMatrixError, Depth, Scenario, call, crash_matrix
+from agentlane.testing.matrix.builtin.asked import ASKED, REPLAYED
 from agentlane.testing.matrix.builtin.bounds import REPLAYS, RESTARTS
 from agentlane.testing.matrix.builtin.hands import Hands, agent_of, check_effects
 from agentlane.testing.matrix.builtin.plain import BARRIER, MEMO, PARALLEL
@@ -147,6 +163,51 @@ def a_replay_has_no_bound(patch: Patch) -> None:
 
 def a_replay_does_not_happen(patch: Patch) -> None:
     patch.setattr(planning, "may_replay", lambda call, now, rules: False)
+    patch.setattr(planning, "may_ask", lambda call, now, rules: False)
+
+
+def nobody_is_asked(patch: Patch) -> None:
+    patch.setattr(planning, "_approval_of", lambda call, now: "no")
+
+
+def arguments_given_with_a_yes_are_not_used(patch: Patch) -> None:
+    patch.setattr(views, "effective_call", lambda call, index, changed: call)
+    patch.setattr(Pass, "_bound", lambda self, draft, state, views: views)
+
+
+def a_replay_is_not_asked_about(patch: Patch) -> None:
+    def permitted(state: Any, view: Any, rules: Any) -> Any:
+        for index, each in enumerate(state.calls):
+            lost = isinstance(each, EffectPending) and index not in view.live
+            if lost and each.policy == "ask" and each.replays == 0 and not view.live:
+                return planning.ReplayCall(index, "safe")
+        return known(state, view, rules)
+
+    def intend(before: Any, state: Tools, fact: ReplayIntended, rules: Any) -> Step:
+        call = state.calls[fact.index]
+        if isinstance(call, EffectPending) and call.policy == "ask":
+            calls = list(state.calls)
+            calls[fact.index] = EffectPending("safe", call.attempt, call.replays)
+            state = replace(state, calls=tuple(calls))
+        step: Step = before(state, fact, rules)
+        return step
+
+    known = planning._plan_recovery
+    patch.setattr(planning, "_plan_recovery", permitted)
+    transition(patch, Tools, ReplayIntended, intend)
+
+
+def a_no_lets_the_call_go(patch: Patch) -> None:
+    def arrive(before: Any, state: Tools, fact: OutcomesArrived, rules: Any) -> Step:
+        index = fact.outcomes[0].index
+        asked = state.calls[index]
+        if isinstance(asked, WaitingApproval) and asked.attempt:
+            permit = EffectGranted(asked.policy, asked.attempt, asked.replays, asked.approval, permit=True)
+            return Step(table._with_call(state, index, permit), boundary="outcome_staged")
+        step: Step = before(state, fact, rules)
+        return step
+
+    transition(patch, Tools, OutcomesArrived, arrive)
 
 
 def an_interrupted_request_leaves_no_answer(patch: Patch) -> None:
@@ -239,6 +300,10 @@ BREAKAGES: list[tuple[Callable[[Patch], None], Scenario[Any], str]] = [
     (a_restart_is_not_allowed, RESTARTS, "gave up after 1 restarts, and 1 are allowed"),
     (a_replay_has_no_bound, REPLAYS, "was started 3 times, and 1 replays are allowed"),
     (a_replay_does_not_happen, REPLAYS, "though each process that found it could run it again"),
+    (nobody_is_asked, ASKED, "was started, and nobody allowed it"),
+    (arguments_given_with_a_yes_are_not_used, ASKED, "was allowed"),
+    (a_replay_is_not_asked_about, REPLAYED, "replays of it were allowed"),
+    (a_no_lets_the_call_go, REPLAYED, "go, and nobody allowed it"),
     (an_interrupted_request_leaves_no_answer, CALLS, "was found under way, and is not said to be interrupted"),
     (the_run_ends_behind_an_interrupted_call, CALLS, "I13: entry"),
     (the_model_is_shown_what_was_interrupted, CALLS, "was shown"),

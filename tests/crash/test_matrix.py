@@ -19,7 +19,12 @@ from agentlane.testing.faults import Point
 from agentlane.testing.matrix.builtin import SCENARIOS
 from agentlane.testing.matrix.builtin.changed import CURRENT, STORED
 from agentlane.testing.matrix.builtin.plain import BARRIER, STREAM
-from agentlane.testing.matrix.builtin.reach import reach_everywhere, reach_pairs_in_parallel, reach_pairs_one_by_one
+from agentlane.testing.matrix.builtin.reach import (
+    reach_everywhere,
+    reach_pairs_in_parallel,
+    reach_pairs_one_by_one,
+    reach_pairs_that_ask,
+)
 from agentlane.testing.matrix.checks import check_history
 from agentlane.testing.matrix.found import Current
 from agentlane.testing.matrix.history import History
@@ -112,8 +117,11 @@ async def test_everything_is_reached(capsys: pytest.CaptureFixture[str]) -> None
     parallel, sequential = await reach_pairs_in_parallel(), await reach_pairs_one_by_one()
     assert pairs - set(parallel.calls) == set()
     assert pairs - set(sequential.calls) == set()
+    asking = await reach_pairs_that_ask()
+    assert {("ask", new, cancelled) for new in CURRENT for cancelled in (False, True)} - set(asking.calls) == set()
     report.merge(parallel)
     report.merge(sequential)
+    report.merge(asking)
 
     statuses = {(call, state.cancelled) for state in report.states for call in state.calls}
     names = ["planned", "effect_pending", "outcome_ready", "placed"]

@@ -36,6 +36,7 @@ def test_every_example_has_a_test_here() -> None:
     examples = {path.name for path in EXAMPLES.glob("[!_]*.py")}
 
     assert examples == {
+        "approve_across_a_restart.py",
         "quickstart.py",
         "crash_and_resume.py",
         "crash_test_your_agent.py",
@@ -57,6 +58,18 @@ def test_quickstart_is_the_sample_of_the_readme() -> None:
     readme = (EXAMPLES.parent / "README.md").read_text()
 
     assert f"```python\n{(EXAMPLES / 'quickstart.py').read_text()}```" in readme
+
+
+def test_an_approval_is_given_in_another_process(tmp_path: Path) -> None:
+    told = [run("approve_across_a_restart.py", word, cwd=tmp_path) for word in ("ask", "ask", "answer", "finish")]
+
+    assert [each.returncode for each in told] == [0, 0, 0, 0], [each.stderr for each in told]
+    assert [each.stdout.splitlines() for each in told] == [
+        ["list_folder(.) runs", "it waits for 1 answer"],
+        ["it waits for 1 answer"],
+        ["May the tool 'delete_folder' run? delete_folder{'path': 'build'}"],
+        ["delete_folder(build) runs", "completed: The build folder is gone."],
+    ]
 
 
 @pytest.mark.parametrize("store", ["sqlite", "jsonl"])

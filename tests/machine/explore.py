@@ -19,8 +19,13 @@ from agentlane.data.operations import OperationState
 from tests.machine.moves import Machine, Moves
 from tests.machine.promises import Violation
 from tests.machine.world import (
+    ASKED,
+    ASKED_BARRIER,
+    ASKS_BEFORE_A_REPLAY,
     BAD_ARGUMENTS,
     BARRIER,
+    CONSULTED,
+    CONSULTING,
     KEYED,
     MISSING,
     NEVER,
@@ -118,12 +123,30 @@ def never_ends(count: int, ends: Iterable[int], calm_from: array[int], calm_to: 
 KINDS = (PLAIN, NEVER, BARRIER, MISSING)
 ALL_KINDS = (PLAIN, KEYED, NEVER, BARRIER, NEVER_BARRIER, MISSING, BAD_ARGUMENTS)
 
+ASKED_KINDS = (PLAIN, ASKED, CONSULTED, CONSULTING, ASKED_BARRIER, BARRIER, MISSING, ASKS_BEFORE_A_REPLAY)
+LOST_ASKED = (PLAIN, NEVER, ASKED, ASKS_BEFORE_A_REPLAY, BARRIER, MISSING)
+
 # Which bounds are in force decides which ends two lives can reach: at once, after one, after both.
 REDUCED = (
     Scope("two calls, one restart, one replay", 2, 1, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
     Scope("one call, two restarts, two replays", 1, 1, 2, scope_rules(attempts=1, restarts=2, replays=2), ALL_KINDS),
     Scope("three calls, no restart, no replay", 3, 1, 1, scope_rules(attempts=3, restarts=0, replays=0), KINDS),
     Scope("two models", 0, 0, 2, scope_rules(attempts=3, restarts=2, replays=0), (PLAIN,), models=2, room=(1,)),
+    Scope(
+        "one call that people are asked about, two replays",
+        *(1, 1, 3),
+        scope_rules(attempts=1, restarts=1, replays=2),
+        ASKED_KINDS,
+        lost=LOST_ASKED,
+    ),
+    Scope(
+        "two calls that people are asked about, one replay",
+        *(2, 1, 2),
+        scope_rules(attempts=1, restarts=0, replays=1),
+        ASKED_KINDS,
+        room=(1, 2),
+        lost=LOST_ASKED,
+    ),
 )
 WHOLE = (
     Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import (
+    Approved,
     CallState,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     OperationState,
@@ -18,12 +20,16 @@ from agentlane.data.operations import (
     Planned,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.data.results import Status
 from agentlane.ids import call_id
 from agentlane.machine.facts import (
     AbortRequested,
     Answered,
+    ApprovalGiven,
+    ApprovalsAsked,
+    AskApproval,
     CallsIntended,
     CallsNotBegun,
     End,
@@ -44,7 +50,7 @@ from agentlane.machine.facts import (
 )
 from agentlane.machine.table import Rules
 from tests.machine.promises import broken, hold
-from tests.machine.world import BASE_MS, Call, World, request_id
+from tests.machine.world import BASE_MS, Call, World, question_id, request_id
 
 NEW = Call()
 INTENDED = Call("intended")
@@ -103,6 +109,14 @@ class _Judged:
             case ReplayIntended():
                 self._only()
                 return self._intended([fact.index], again=True)
+            case ApprovalsAsked():
+                hold("I6 intents", not effects, self)
+                return self._asked([index for index, _ in fact.calls])
+            case ApprovalGiven():
+                self._only()
+                hold("I6 intents", not effects, self)
+                hold("yes", world.calls[fact.index].answer == "asked" and not world.aborted, self)
+                return self._answer_of([fact.index], "given")
             case OutcomesArrived():
                 hold("I6 intents", not effects, self)
                 return self._settled(fact)
@@ -237,10 +251,29 @@ class _Judged:
             hold("bounds", call.intents <= self.rules.limits.max_replays, self)
             intents = call.intents + 1
             started.append(RunCall(index, attempt=intents, replays=intents - 1))
-            calls[index] = call._replace(process="intended", intents=intents)
+            hold("yes", call.answer != "asked" and isinstance(pending, EffectGranted) == (call.answer == "given"), self)
+            hold("yes", call.answer == "given" or not again or pending.policy != "ask", self)
+            answer: Literal["", "used"] = "used" if call.answer == "given" else ""
+            calls[index] = call._replace(process="intended", intents=intents, answer=answer)
         hold("I6 intents", self.taken.effects == tuple(started), self)
         self._others_unmoved(indices)
         return world._replace(calls=tuple(calls))
+
+    def _asked(self, indices: list[int]) -> World:
+        changes = tuple(AskApproval(index, question_id(index)) for index in indices)
+        hold("I4 ids", self.taken.changes == changes, self)
+        for index in indices:
+            call = self.world.calls[index]
+            hold("yes", call.process == "" and call.result == "" and call.answer != "asked", self)
+            hold("I7 never", not call.barred, self)
+        return self._answer_of(indices, "asked")
+
+    def _answer_of(self, indices: list[int], answer: Literal["asked", "given"]) -> World:
+        calls = list(self.world.calls)
+        for index in indices:
+            calls[index] = calls[index]._replace(answer=answer)
+        self._others_unmoved(indices)
+        return self.world._replace(calls=tuple(calls))
 
     def _settled(self, fact: OutcomesArrived) -> World:
         world, state = self.world, self._state()
@@ -295,7 +328,14 @@ class _Judged:
             call, was = calls[index], before.calls[index]
             intents = call.intents - 1
             calls[index] = call._replace(process="", alone=False, intents=intents)
-            if intents == 0:
+            if call.answer == "used":  # a yes is not used up by an intent that came to nothing
+                calls[index] = calls[index]._replace(answer="given")
+                if intents and isinstance(was, EffectPending):
+                    granted = EffectGranted(was.policy, intents, intents - 1, question_id(index), permit=True)
+                    hold("yes", after.calls[index] == granted, self)
+                else:
+                    hold("yes", after.calls[index] == Approved(question_id(index)), self)
+            elif intents == 0:
                 hold("counts", isinstance(after.calls[index], Planned), self)
             elif isinstance(was, EffectPending):
                 hold("policies", after.calls[index] == EffectPending(was.policy, intents, intents - 1), self)
@@ -358,9 +398,16 @@ def _says(call: CallState, happened: Call) -> bool:
     """Whether the state of a call says what happened to it."""
     match call:
         case Planned():
-            return happened.intents == 0 and happened.result == ""
+            return happened.intents == 0 and happened.result == "" and happened.answer == ""
+        case Approved():
+            return happened.intents == 0 and happened.result == "" and happened.answer == "given"
+        case WaitingApproval():
+            counts = (happened.intents, max(happened.intents - 1, 0))
+            return (call.attempt, call.replays) == counts and happened.answer == "asked" and happened.result == ""
         case EffectPending():
-            return (call.attempt, call.replays) == (happened.intents, happened.intents - 1)
+            expected = ("given" if call.permit else "used") if isinstance(call, EffectGranted) else ""
+            counts = (happened.intents, happened.intents - 1)
+            return (call.attempt, call.replays) == counts and happened.answer == expected
         case OutcomeReady():
             return happened.result == "staged"
         case Placed():

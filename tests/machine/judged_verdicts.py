@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Literal, assert_never
 
 from agentlane.data.operations import (
+    Approved,
+    CallState,
     Checkpoint,
     EffectPending,
     Generating,
@@ -14,9 +16,13 @@ from agentlane.data.operations import (
     Planned,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.machine.planning import (
+    AskApprovals,
     AskModel,
+    AskPredicates,
+    AwaitAnswers,
     CallView,
     DropRequest,
     Fail,
@@ -34,7 +40,7 @@ from agentlane.machine.planning import (
 )
 from agentlane.machine.table import Rules
 from tests.machine.promises import broken, hold
-from tests.machine.world import LIVE, World, may_run_again
+from tests.machine.world import LIVE, World, may_run_again, may_run_again_by_a_yes
 
 
 def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> None:
@@ -43,7 +49,19 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
     match verdict:
         case Idle():
             runs = world.request in LIVE or any(call.process in LIVE for call in world.calls)
-            hold("liveness", runs, told)
+            asking = isinstance(state, Tools) and any(
+                isinstance(call, Planned) and seen.approval == "asking"
+                for call, seen in zip(state.calls, view.calls, strict=True)
+            )
+            hold("liveness", runs or asking, told)
+        case AwaitAnswers():
+            hold("liveness", any(call.answer == "asked" for call in world.calls) and not world.aborted, told)
+            hold("liveness", not any(call.process in LIVE for call in world.calls), told)
+            hold("yes", not _may_go_on(world, view.calls), told)
+        case AskPredicates(calls):
+            _check_asks(world, view.calls, rules, calls, "open")
+        case AskApprovals(calls):
+            _check_asks(world, view.calls, rules, calls, "yes")
         case SleepUntil(at):
             hold("waits", isinstance(state, RetryWait) and at == state.not_before > view.now, told)
             hold("liveness", not world.aborted, told)
@@ -83,7 +101,73 @@ def check_told(world: World, verdict: Verdict) -> None:
     """Raise ``Violation`` if the verdict says of a call what the past of this world contradicts."""
     if isinstance(verdict, SettleCalls):
         for index, why in verdict.calls:
-            hold("truth", why == "interrupted" or not world.calls[index].begun, (verdict, world))
+            hold("truth", why in ("interrupted", "expired") or not world.calls[index].begun, (verdict, world))
+
+
+def _may_go_on(world: World, views: Sequence[CallView]) -> bool:
+    """Whether some call could go on though others wait for an answer: it is in their group, and is not one of them."""
+    state = world.state
+    if not isinstance(state, Tools):
+        return True
+    waits = False
+    for call, seen in zip(state.calls, views, strict=True):
+        if isinstance(call, OutcomeReady | Placed):
+            continue
+        if not isinstance(call, WaitingApproval):
+            return seen.parallel or not waits
+        waits = True
+        if not seen.parallel:
+            return False
+    return False
+
+
+def _check_asks(
+    world: World, views: Sequence[CallView], rules: Rules, asked: Sequence[int], approval: Literal["open", "yes"]
+) -> None:
+    """People are asked, or whether they are to be, about calls whose turn has come; about all of them at once."""
+    state, told = world.state, (asked, views, world)
+    hold("abort", not world.aborted, told)
+    hold("truth", not world.cut, told)
+    hold("progress", bool(asked) and list(asked) == sorted(set(asked)), told)
+    if not isinstance(state, Tools):
+        broken("legal", told)
+    again = any(isinstance(state.calls[index], EffectPending) for index in asked)
+    hold("yes", _due(world, views, rules, approval, again=again) == list(asked), told)
+
+
+def _due(
+    world: World, views: Sequence[CallView], rules: Rules, approval: Literal["open", "yes"], *, again: bool
+) -> list[int]:
+    """The calls that are to be asked about now: lost ones, or those of the running group."""
+    state = world.state
+    assert isinstance(state, Tools)
+    found: list[int] = []
+    before = False
+    for index, (call, seen) in enumerate(zip(state.calls, views, strict=True)):
+        if isinstance(call, OutcomeReady | Placed):
+            continue
+        lost = isinstance(call, EffectPending) and world.calls[index].process not in LIVE
+        if again:
+            if isinstance(call, EffectPending) and lost and world.calls[index].answer != "given":
+                by_yes = may_run_again_by_a_yes(call.policy, call.replays, seen, rules)
+                if by_yes and not may_run_again(call.policy, call.replays, seen, rules):
+                    found.append(index)
+            continue
+        refused = not isinstance(call, EffectPending | WaitingApproval) and (seen.problem is not None)
+        if not seen.parallel and before and not refused:
+            break
+        if not refused and _wants(call, seen) == approval:
+            found.append(index)
+        before = before or not refused
+        if not seen.parallel and not refused:
+            break
+    return found
+
+
+def _wants(call: CallState, seen: CallView) -> str:
+    if isinstance(call, Approved):
+        return "yes" if seen.unbound else "no"
+    return seen.approval if isinstance(call, Planned) else "no"
 
 
 def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts: list[int]) -> None:
@@ -97,17 +181,28 @@ def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts:
     hold("alone", starts == sorted(set(starts)), told)
     for index, call in enumerate(state.calls):
         if isinstance(call, EffectPending):
-            hold("alone", index in running and call.replays == 0, told)
+            hold("alone", index in running, told)
+            hold("alone", call.replays == 0, told)
     for index in starts:
         view = views[index]
-        hold("legal", isinstance(state.calls[index], Planned), told)
+        call = state.calls[index]
+        hold("legal", isinstance(call, Planned | Approved), told)
+        hold("yes", world.calls[index].answer != "asked" and _wants(call, view) == "no", told)
         hold("policies", view.policy is not None and view.problem is None, told)
         hold("alone", view.parallel or (not running and len(starts) == 1), told)
         for before in range(index):
             if isinstance(state.calls[before], OutcomeReady | Placed):
                 continue
-            hold("alone", view.parallel and (before in starts or before in running), told)
+            beside = before in starts or before in running or not _is_about_to_start(state.calls[before], views[before])
+            hold("alone", view.parallel and beside, told)
     hold("alone", not any(world.calls[index].alone for index in running), told)
+
+
+def _is_about_to_start(call: CallState, seen: CallView) -> bool:
+    """Whether a call before others is neither one that waits for an answer nor one that is about to."""
+    if isinstance(call, WaitingApproval):
+        return not seen.parallel
+    return _wants(call, seen) == "no" or not seen.parallel
 
 
 def _check_replay(world: World, views: Sequence[CallView], rules: Rules, index: int) -> None:
@@ -123,6 +218,8 @@ def _check_replay(world: World, views: Sequence[CallView], rules: Rules, index: 
     for each, call in enumerate(state.calls[: index + 1]):
         if isinstance(call, EffectPending):
             again = may_run_again(call.policy, call.replays, views[each], rules)
+            if world.calls[each].answer == "given":
+                again = may_run_again_by_a_yes(call.policy, call.replays, views[each], rules)
             hold("policies" if each == index else "alone", again == (each == index), told)
 
 
@@ -135,15 +232,21 @@ def _check_settled(world: World, view: CallView, rules: Rules, index: int, why: 
     match why:
         case "not_started":
             hold("truth", world.aborted, told)
-            hold("truth", isinstance(call, Planned) or process == "not_begun", told)
+            waits = isinstance(call, WaitingApproval) and call.attempt == 0
+            hold("truth", isinstance(call, Planned | Approved) or waits or process == "not_begun", told)
         case "interrupted":
+            if isinstance(call, WaitingApproval):
+                hold("truth", world.aborted and call.attempt > 0, told)
+                return
             if not isinstance(call, EffectPending):
                 broken("truth", told)
             hold("truth", process == "" or call.replays > 0, told)
-            again = may_run_again(call.policy, call.replays, view, rules)
-            hold("policies", world.aborted or not again, told)
+            by_yes = may_run_again_by_a_yes(call.policy, call.replays, view, rules)
+            hold("policies", world.aborted or not by_yes, told)
+        case "expired":
+            hold("truth", isinstance(call, WaitingApproval) and not world.aborted, told)
         case "refused":
-            hold("truth", isinstance(call, Planned) and not world.aborted and not world.cut, told)
+            hold("truth", isinstance(call, Planned | Approved) and not world.aborted and not world.cut, told)
             hold("truth", view.problem is not None, told)
         case "cut":
             hold("truth", isinstance(call, Planned) and not world.aborted and world.cut, told)

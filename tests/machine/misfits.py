@@ -7,18 +7,25 @@ from itertools import combinations
 from typing import assert_never
 
 from agentlane.data.operations import (
+    Approved,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     OperationState,
+    OutcomeReady,
+    Placed,
     Planned,
     ReplayPolicy,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.machine.facts import (
     AbortRequested,
     Answered,
+    ApprovalGiven,
+    ApprovalsAsked,
     CallsIntended,
     CallsNotBegun,
     Fact,
@@ -32,9 +39,9 @@ from agentlane.machine.facts import (
 )
 from agentlane.machine.table import Rules
 from tests.machine.build import LIMIT, outcome
-from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, request_id
+from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, question_id, request_id
 
-POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent")
+POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent", "ask")
 
 
 def every_fact(state: OperationState) -> Iterator[Fact]:
@@ -50,10 +57,14 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield CallsIntended(())
     yield OutcomesArrived(())
     yield CallsNotBegun(())
+    yield ApprovalsAsked(())
     count = len(state.calls) if isinstance(state, Tools) else 1
     for index in range(count):
         for policy in POLICIES:
             yield ReplayIntended(index, policy)
+        yield ApprovalsAsked(((index, question_id(index)),))
+        yield ApprovalGiven(index, question_id(index))
+        yield ApprovalGiven(index, "another")
         yield OutcomesArrived((outcome(index), outcome(index)))
     for size in range(1, count + 1):
         for indices in combinations(range(count), size):
@@ -79,18 +90,36 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case Finished():
             return isinstance(state, Checkpoint | RetryWait) and (cancelled or not asks)
         case CallsIntended(intended):
-            planned = all(isinstance(calls[index], Planned) for index, _ in intended) if calls else False
+            planned = all(isinstance(calls[index], Planned | Approved) for index, _ in intended) if calls else False
             return planned and bool(intended) and not cancelled
         case ReplayIntended(index, policy):
             call = calls[index] if calls else None
             if not isinstance(call, EffectPending) or cancelled:
                 return False
+            if "ask" in (policy, call.policy) and not _permitted(call):
+                return False
             return "never" not in (policy, call.policy) and call.replays < rules.limits.max_replays
+        case ApprovalsAsked(asked):
+            return bool(asked and calls) and not cancelled and all(_may_be_asked(calls[i], rules) for i, _ in asked)
+        case ApprovalGiven(index, approval):
+            call = calls[index] if calls else None
+            return isinstance(call, WaitingApproval) and call.approval == approval and not cancelled
         case OutcomesArrived(outcomes):
             named = [each.index for each in outcomes]
-            open_ = calls and all(isinstance(calls[index], Planned | EffectPending) for index in named)
+            open_ = calls and not any(isinstance(calls[index], OutcomeReady | Placed) for index in named)
             return bool(open_) and bool(named) and len(named) == len(set(named))
         case CallsNotBegun(indices):
-            return bool(calls and indices) and all(isinstance(calls[index], EffectPending) for index in indices)
+            begun = [calls[index] for index in indices] if calls else []
+            return bool(begun) and all(isinstance(call, EffectPending) and not _permitted(call) for call in begun)
         case _:
             assert_never(fact)
+
+
+def _permitted(call: object) -> bool:
+    return isinstance(call, EffectGranted) and call.permit
+
+
+def _may_be_asked(call: object, rules: Rules) -> bool:
+    if not isinstance(call, EffectPending):
+        return isinstance(call, Planned | Approved)
+    return call.policy != "never" and call.replays < rules.limits.max_replays and not _permitted(call)

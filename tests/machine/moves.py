@@ -9,11 +9,22 @@ from typing import NamedTuple, assert_never
 from msgspec.structs import replace
 
 from agentlane.data.messages import ErrorInfo, ToolResultMessage
-from agentlane.data.operations import CallState, EffectPending, OperationState, Planned, RetryWait, Tools
+from agentlane.data.operations import (
+    Approved,
+    CallState,
+    EffectPending,
+    OperationState,
+    Planned,
+    RetryWait,
+    Tools,
+    WaitingApproval,
+)
 from agentlane.machine import planning, table
 from agentlane.machine.facts import (
     AbortRequested,
     Answered,
+    ApprovalGiven,
+    ApprovalsAsked,
     CallsIntended,
     CallsNotBegun,
     Fact,
@@ -29,7 +40,10 @@ from agentlane.machine.facts import (
     Step,
 )
 from agentlane.machine.planning import (
+    AskApprovals,
     AskModel,
+    AskPredicates,
+    AwaitAnswers,
     CallView,
     DropRequest,
     Fail,
@@ -50,6 +64,7 @@ from tests.machine.judged_steps import world_after
 from tests.machine.judged_verdicts import check_told, check_verdict
 from tests.machine.promises import broken
 from tests.machine.world import (
+    BARRIER,
     LIVE,
     LOST_KINDS,
     MISSING,
@@ -58,11 +73,13 @@ from tests.machine.world import (
     PLAIN,
     SAVED_PREFIX,
     UNAVAILABLE,
+    UNBOUND,
     Call,
     Process,
     Scope,
     World,
     answers,
+    question_id,
     request_id,
 )
 
@@ -105,7 +122,7 @@ class Moves:
                 after = self._taken(world, fact)
                 if alone:
                     after = _with(after, [fact.calls[0][0]], alone=True) if isinstance(fact, CallsIntended) else after
-                yield Move(fact, after)
+                yield Move(fact, after, calm=not _asks_anew(world, fact))
         yield from self._request_moves(world)
         yield from self._call_moves(world)
         yield from self._disturbances(world)
@@ -141,22 +158,28 @@ class Moves:
         live_calls = frozenset(index for index, call in enumerate(world.calls) if call.process in LIVE)
         not_begun_calls = frozenset(index for index, call in enumerate(world.calls) if call.process == "not_begun")
         kinds = [self._kinds(world, call, happened) for call, happened in zip(state.calls, world.calls, strict=True)]
-        starting = any(isinstance(call, Planned) for call in state.calls)
-        for calls in product(*kinds):
-            view = View(now=0, calls=calls, live=live_calls, not_begun=not_begun_calls, cut=world.cut)
+        starting = any(isinstance(call, Planned | Approved) for call in state.calls)
+        asked = [] if world.aborted else [i for i, call in enumerate(state.calls) if isinstance(call, WaitingApproval)]
+        for calls, late in product(product(*kinds), product((False, True), repeat=len(asked))):
+            expired = frozenset(index for index, is_late in zip(asked, late, strict=True) if is_late)
+            view = View(0, calls, live_calls, not_begun_calls, world.cut, expired)
             for rules in self._rooms if starting else self._rooms[-1:]:
                 yield view, rules
 
     def _kinds(self, world: World, call: CallState, happened: Call) -> tuple[CallView, ...]:
         """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
-        if not isinstance(call, Planned | EffectPending):
+        if isinstance(call, WaitingApproval):
+            return PLAIN, BARRIER, MISSING
+        if not isinstance(call, Planned | Approved | EffectPending):
             return (PLAIN,)
         if isinstance(call, EffectPending) and happened.process in LIVE:
             parallel = not happened.alone
             return CallView(call.policy, parallel), CallView(None, parallel, "taken away")
         if world.aborted or world.cut:
             return PLAIN, MISSING
-        return self.scope.kinds if isinstance(call, Planned) else LOST_KINDS
+        if isinstance(call, Approved):
+            return (*self.scope.kinds, UNBOUND)
+        return self.scope.kinds if isinstance(call, Planned) else self.scope.lost or LOST_KINDS
 
     def _taken(self, world: World, fact: Fact) -> World:
         """The world after the step of a fact."""
@@ -196,6 +219,9 @@ class Moves:
                 yield Move(f"call {index} begins", after)
             elif happened.process == "withdrawn":
                 yield Move(f"call {index} did not begin", _with(world, [index], process="not_begun"))
+            elif isinstance(call, WaitingApproval) and not world.aborted:
+                for answer in (ApprovalGiven(index, call.approval), OutcomesArrived((Outcome(index, DENIED[index]),))):
+                    yield Move(answer, self._taken(world, answer))
         running = [index for index, call in enumerate(world.calls) if call.process == "running"]
         for count in range(1, len(running) + 1):
             for order in permutations(running, count):
@@ -220,6 +246,14 @@ class Moves:
             yield Move("the session closes", _reopened(after), calm=False)
 
 
+def _asks_anew(world: World, fact: Fact) -> bool:
+    """Whether arguments were changed under a yes: each time that happens a person is asked once more."""
+    state = world.state
+    if not isinstance(fact, ApprovalsAsked) or not isinstance(state, Tools):
+        return False
+    return any(isinstance(state.calls[index], Approved) for index, _ in fact.calls)
+
+
 def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
     """What the driver makes of a verdict. With several models any may be the one that is here."""
     here = (None, *range(models)) if models > 1 else (None,)
@@ -235,6 +269,8 @@ def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
             return [CallsIntended(calls)]
         case ReplayCall(index, policy):
             return [ReplayIntended(index, policy)]
+        case AskApprovals(asked):
+            return [ApprovalsAsked(tuple((index, question_id(index)) for index in asked))]
         case SettleCalls(calls):
             return [OutcomesArrived(tuple(Outcome(index, _given(index, why)) for index, why in calls))]
         case Finish():
@@ -243,7 +279,7 @@ def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
             return [ModelUnavailable(error)]
         case Fail(error):
             return [Failed(error)]
-        case SleepUntil() | Idle():
+        case AskPredicates() | AwaitAnswers() | SleepUntil() | Idle():
             return []
         case _:
             assert_never(verdict)
@@ -255,6 +291,7 @@ def _interrupted(world: World, unavailable: ErrorInfo | None, model_index: int |
 
 
 REAL: tuple[ToolResultMessage, ...] = tuple(result(index, "real") for index in range(4))
+DENIED: tuple[ToolResultMessage, ...] = tuple(result(index, "denied") for index in range(4))
 _GIVEN: dict[tuple[int, str], ToolResultMessage] = {}
 
 

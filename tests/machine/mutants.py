@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlane.data.operations import (
+    Approved,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     OperationState,
@@ -21,6 +23,7 @@ from agentlane.data.operations import (
     Planned,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.machine import planning, table
 from agentlane.machine.facts import (
@@ -41,6 +44,7 @@ from agentlane.machine.facts import (
     Step,
 )
 from agentlane.machine.planning import (
+    AskApprovals,
     AskModel,
     Finish,
     Idle,
@@ -213,7 +217,47 @@ def waits_for_the_lost(state: Any, view: View, rules: Rules) -> tuple[Any, View,
     return state, replace(view, live=view.live | pending), rules
 
 
+def asks_nobody(state: Any, view: View, rules: Rules) -> tuple[Any, View, Rules]:
+    return state, with_views(view, lambda index, call: replace(call, approval="no", unbound=False)), rules
+
+
+def old_yes_for_new_arguments(state: Any, view: View, rules: Rules) -> tuple[Any, View, Rules]:
+    return state, with_views(view, lambda index, call: replace(call, unbound=False)), rules
+
+
+def replays_unasked(state: Any, view: View, rules: Rules) -> tuple[Any, View, Rules]:
+    def safe(index: int, call: Any) -> Any:
+        return replace(call, policy="safe") if call.policy == "ask" else call
+
+    stored = with_calls(state, lambda i, call: safe(i, call) if isinstance(call, EffectPending) else call)
+    return stored, with_views(view, safe), rules
+
+
+def waits_as_a_barrier(state: Any, view: View, rules: Rules) -> tuple[Any, View, Rules]:
+    def alone(index: int, call: Any) -> Any:
+        return replace(call, parallel=False) if isinstance(state.calls[index], WaitingApproval) else call
+
+    return state, with_views(view, alone) if isinstance(state, Tools) else view, rules
+
+
+def asks_one_by_one(state: Any, view: View, verdict: Verdict) -> Verdict:
+    return AskApprovals(verdict.calls[:1]) if isinstance(verdict, AskApprovals) else verdict
+
+
 # What the table may get wrong.
+
+
+def keeps_the_permit(state: Any, fact: Any, taken: Step) -> Step:
+    if not isinstance(fact, ReplayIntended):
+        return taken
+    kept = with_calls(taken.state, lambda i, call: replace(call, permit=True) if type(call) is EffectGranted else call)
+    return replace(taken, state=kept)
+
+
+def loses_the_yes(state: Any, fact: Any, taken: Step) -> Step:
+    if not isinstance(fact, CallsNotBegun):
+        return taken
+    return replace(taken, state=with_calls(taken.state, lambda i, call: Planned() if type(call) is Approved else call))
 
 
 def places_as_it_comes(state: Any, fact: Any, taken: Step) -> Step:
@@ -426,4 +470,11 @@ BUGS: tuple[Bug, ...] = (
     Bug("an abort ends as completed", "I8 end", told(ends_as("completed"))),
     Bug("an operation ends twice", "I8 end", told(ends_twice)),
     Bug("a cut answer ends without its code", "I8 end", told(forgets_the_cut)),
+    Bug("nobody is asked", "yes", seen(asks_nobody)),
+    Bug("a yes is used for other arguments", "yes", seen(old_yes_for_new_arguments)),
+    Bug("a replay that a person must allow starts unasked", "policies", seen(replays_unasked)),
+    Bug("calls that wait for a person hold up the others", "yes", seen(waits_as_a_barrier)),
+    Bug("a group is asked about one by one", "yes", said(asks_one_by_one)),
+    Bug("a yes allows every replay", "counts", told(keeps_the_permit)),
+    Bug("a close loses a yes", "yes", told(loses_the_yes)),
 )

@@ -22,6 +22,7 @@ Promise: TypeAlias = Literal[
     "policies",
     "truth",
     "waits",
+    "yes",
 ]
 
 MEANING: dict[Promise, str] = {
@@ -42,6 +43,7 @@ MEANING: dict[Promise, str] = {
     "policies": "a begun call runs again if, and only if, stored and current policy, tool and bound allow it",
     "truth": "a result that no tool gave says what is known, and is given only where the tool could not give one",
     "waits": "a wait comes where one is due, and nothing is asked before its time",
+    "yes": "what a person must allow starts only by a yes of its own, which is used once; others go on meanwhile",
 }
 
 

@@ -8,8 +8,10 @@ from typing import get_args
 import pytest
 
 from agentlane.data.operations import (
+    Approved,
     CallState,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     OutcomeReady,
@@ -17,9 +19,13 @@ from agentlane.data.operations import (
     Planned,
     ReplayPolicy,
     RetryWait,
+    WaitingApproval,
 )
 from agentlane.machine.planning import (
+    AskApprovals,
     AskModel,
+    AskPredicates,
+    AwaitAnswers,
     CallView,
     DropRequest,
     Fail,
@@ -216,9 +222,14 @@ def test_a_begun_call_runs_again_only_if_both_policies_allow_it(
     seen = view(CallView(now, problem=problem))
     again = stored in ("safe", "idempotent") and now in ("safe", "idempotent") and replays < 3 and problem is None
 
-    verdict = plan(state, seen, RULES)
+    by_yes = "never" not in (stored, now) and now is not None and replays < 3 and problem is None
+    granted = tools(EffectGranted(stored, replays + 1, replays, "a", permit=True))
 
-    assert verdict == (ReplayCall(0, now) if again and now else SettleCalls(((0, "interrupted"),)))
+    verdict, permitted = plan(state, seen, RULES), plan(granted, seen, RULES)
+
+    interrupted = SettleCalls(((0, "interrupted"),))
+    assert verdict == (ReplayCall(0, now) if again and now else AskApprovals((0,)) if by_yes else interrupted)
+    assert permitted == (ReplayCall(0, now) if by_yes and now else interrupted)
 
 
 def test_four_starts_are_the_most() -> None:
@@ -256,6 +267,79 @@ def test_a_replay_does_not_wait_for_a_barrier_before_it() -> None:
 
 def test_live_calls_of_this_pass_are_not_taken_for_lost_ones() -> None:
     assert plan(tools(N, N), view(ok(), ok(), live={0, 1}), RULES) == Idle()
+
+
+# Calls that people are asked about.
+
+W = WaitingApproval("w")
+ASKED, OPEN, ASKING = (CallView("never", approval=each) for each in ("yes", "open", "asking"))
+
+
+def test_the_whole_group_is_asked_about_together_and_the_others_start() -> None:
+    seen = view(ASKED, ok(), ASKED, alone(), ASKED)
+
+    assert plan(tools(P, P, P, P, P), seen, RULES) == AskApprovals((0, 2))
+    assert starting(plan(tools(W, P, W, P, P), seen, RULES)) == [1]
+    assert plan(tools(W, N, W, P, P), view(ASKED, ok(), ASKED, alone(), ASKED, live={1}), RULES) == Idle()
+    assert plan(tools(W, D, W, P, P), seen, RULES) == AwaitAnswers()
+
+
+def test_who_waits_holds_no_slot_and_no_room_is_needed_to_be_asked() -> None:
+    one = rules(max_parallel=1)
+
+    assert starting(plan(tools(W, W, P), view(ASKED, ASKED, ok()), one)) == [2]
+    assert plan(tools(N, P, P), view(ok(), ok(), ASKED, live={0}), one) == AskApprovals((2,))
+    assert plan(tools(N, P, P), view(ok(), ok(), BAD, live={0}), one) == Idle()
+    asked_and_bad = CallView("never", problem="bad arguments", approval="yes")
+    assert plan(tools(N, P, P), view(ok(), ok(), asked_and_bad, live={0}), one) == Idle()
+
+
+def test_a_predicate_is_asked_first_and_the_questions_wait_until_all_have_answered() -> None:
+    assert plan(tools(P, P, P), view(OPEN, ASKED, ok()), RULES) == AskPredicates((0,))
+    assert starting(plan(tools(P, P, P), view(ASKING, ASKED, ok()), RULES)) == [2]
+    assert plan(tools(P, P), view(ASKING, ASKED), RULES) == Idle()
+    assert plan(tools(P, P), view(ASKED, ASKED), RULES) == AskApprovals((0, 1))
+
+
+def test_a_barrier_waits_behind_one_that_waits_and_is_asked_about_when_its_turn_has_come() -> None:
+    barrier = CallView("never", parallel=False, approval="yes")
+
+    assert plan(tools(N, P), view(ok(), barrier, live={0}), RULES) == Idle()
+    assert plan(tools(D, P, P), view(ok(), barrier, ASKED), RULES) == AskApprovals((1,))
+    assert plan(tools(D, W, P), view(ok(), barrier, ok()), RULES) == AwaitAnswers()
+    assert plan(tools(W, P), view(ASKED, alone()), RULES) == AwaitAnswers()
+
+
+def test_an_approved_call_starts_unless_its_arguments_are_others_now() -> None:
+    yes, other = Approved("a"), CallView("never", approval="yes", unbound=True)
+
+    assert plan(tools(yes, yes), view(ASKED, ASKED), RULES) == StartCalls(((0, "never"), (1, "never")))
+    assert plan(tools(yes, yes), view(other, ASKED), RULES) == AskApprovals((0,))
+    assert plan(tools(yes), view(MISSING), RULES) == SettleCalls(((0, "refused"),))
+
+
+def test_replays_pass_over_those_that_wait_and_a_late_yes_waits_for_what_runs() -> None:
+    waits, permitted = WaitingApproval("w", "ask", 1, 0), EffectGranted("ask", 1, 0, "w", permit=True)
+    begun = EffectPending("safe")
+
+    assert plan(tools(waits, begun, P), view(ok("ask"), ok(), ok()), RULES) == ReplayCall(1, "safe")
+    assert starting(plan(tools(waits, R, P), view(ok("ask"), ok(), ok()), RULES)) == [2]
+    assert plan(tools(permitted, R, N), view(ok("ask"), ok(), ok(), live={2}), RULES) == Idle()
+    assert plan(tools(permitted, R, R, P), view(ok("ask"), *[ok()] * 3), RULES) == ReplayCall(0, "ask")
+
+
+def test_what_has_expired_is_settled_before_anything_starts() -> None:
+    seen = View(now=9, calls=(ASKED, ok()), expired=frozenset({0}))
+
+    assert plan(tools(W, P), seen, RULES) == SettleCalls(((0, "expired"),))
+
+
+def test_under_abort_what_waits_is_settled_by_whether_it_ever_began() -> None:
+    state = tools(W, WaitingApproval("w", "ask", 1, 0), Approved("a"), cancelled_at=1)
+
+    assert plan(state, view(ASKED, ok("ask"), ASKED), RULES) == SettleCalls(
+        ((0, "not_started"), (1, "interrupted"), (2, "not_started"))
+    )
 
 
 # Cut answers.

@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
+    Approved,
     CallState,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     OperationState,
@@ -24,11 +26,15 @@ from agentlane.data.operations import (
     RetryPolicy,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.ids import call_id
 from agentlane.machine.facts import (
     AbortRequested,
     Answered,
+    ApprovalGiven,
+    ApprovalsAsked,
+    AskApproval,
     CallsIntended,
     CallsNotBegun,
     End,
@@ -499,6 +505,68 @@ ROWS = [
         CallsNotBegun((0, 1)),
         Step(tools(Planned(), EffectPending("idempotent", 2, 1), NEVER), boundary="close"),
     ),
+    # People.
+    Row(
+        "people are asked about calls that did not start, and about replays",
+        tools(Planned(), Approved("old"), EffectPending("ask", 2, 1), EffectGranted("safe", 1, 0, "older")),
+        ApprovalsAsked(((0, "a"), (1, "b"), (2, "c"), (3, "d"))),
+        Step(
+            tools(
+                WaitingApproval("a"),
+                WaitingApproval("b"),
+                WaitingApproval("c", "ask", 2, 1),
+                WaitingApproval("d", "safe", 1, 0),
+            ),
+            (AskApproval(0, "a"), AskApproval(1, "b"), AskApproval(2, "c"), AskApproval(3, "d")),
+            boundary="approval_asked",
+        ),
+    ),
+    Row(
+        "a yes before the start",
+        tools(NEVER, WaitingApproval("a")),
+        ApprovalGiven(1, "a"),
+        Step(tools(NEVER, Approved("a")), boundary="decision"),
+    ),
+    Row(
+        "a yes before a replay",
+        tools(WaitingApproval("a", "ask", 2, 1)),
+        ApprovalGiven(0, "a"),
+        Step(tools(EffectGranted("ask", 2, 1, "a", permit=True)), boundary="decision"),
+    ),
+    Row(
+        "an approved call starts, and keeps by which yes",
+        tools(Approved("a"), Planned()),
+        CallsIntended(((0, "never"), (1, "safe"))),
+        Step(
+            tools(EffectGranted("never", 1, 0, "a"), EffectPending("safe")),
+            effects=(RunCall(0, 1, 0), RunCall(1, 1, 0)),
+            boundary="tool_intents",
+        ),
+    ),
+    Row(
+        "a permit is used up by the intent of the replay",
+        tools(EffectGranted("ask", 2, 1, "a", permit=True)),
+        ReplayIntended(0, "ask"),
+        Step(tools(EffectGranted("ask", 3, 2, "a")), effects=(RunCall(0, 3, 2),), boundary="replay_intent"),
+    ),
+    Row(
+        "a replay that nobody had to allow is not by the yes of the first start",
+        tools(EffectGranted("safe", 1, 0, "a")),
+        ReplayIntended(0, "safe"),
+        Step(tools(EffectPending("safe", 2, 1)), effects=(RunCall(0, 2, 1),), boundary="replay_intent"),
+    ),
+    Row(
+        "a yes is not used up by what never began",
+        tools(EffectGranted("never", 1, 0, "a"), EffectGranted("ask", 3, 2, "b")),
+        CallsNotBegun((0, 1)),
+        Step(tools(Approved("a"), EffectGranted("ask", 2, 1, "b", permit=True)), boundary="close"),
+    ),
+    Row(
+        "a no is the outcome of a call that waits",
+        tools(WaitingApproval("a"), NEVER),
+        OutcomesArrived((outcome(0),)),
+        Step(tools(Placed(), NEVER), (PlaceResult(ANSWER, 0, result(0)),), boundary="outcome_placed"),
+    ),
     # Aborts and ends.
     *(
         Row(
@@ -560,6 +628,8 @@ FACTS: list[Fact] = [
     interrupted(),
     CallsIntended(((0, "safe"),)),
     ReplayIntended(0, "safe"),
+    ApprovalsAsked(((0, "a"),)),
+    ApprovalGiven(0, "a"),
     OutcomesArrived((outcome(0),)),
     CallsNotBegun((0,)),
     AbortRequested(78),
@@ -615,6 +685,27 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("no call is named", tools(NEVER), CallsNotBegun(())),
     ("call 0 was not under way", tools(Planned()), CallsNotBegun((0,))),
     ("call 0 was not under way", tools(SAFE), CallsNotBegun((0, 0, 0))),
+    ("call 0 was not under way", tools(EffectGranted("ask", 2, 1, "a", permit=True)), CallsNotBegun((0,))),
+    ("nobody is asked once an abort is asked for", cancelled(tools(Planned())), ApprovalsAsked(((0, "a"),))),
+    ("nothing is asked", tools(Planned()), ApprovalsAsked(())),
+    ("there is nothing to ask about call 0", tools(WaitingApproval("a")), ApprovalsAsked(((0, "b"),))),
+    ("there is nothing to ask about call 0", tools(Placed(), SAFE), ApprovalsAsked(((0, "b"),))),
+    (
+        "there is nothing to ask about call 0",
+        tools(EffectGranted("ask", 2, 1, "a", permit=True)),
+        ApprovalsAsked(((0, "b"),)),
+    ),
+    ("call 0 must not run again", tools(NEVER), ApprovalsAsked(((0, "a"),))),
+    ("call 0 has used up its replays", tools(EffectPending("ask", 4, 3)), ApprovalsAsked(((0, "a"),))),
+    ("an abort made every question void", cancelled(tools(WaitingApproval("a"))), ApprovalGiven(0, "a")),
+    ("call 0 does not wait for approval b", tools(WaitingApproval("a")), ApprovalGiven(0, "b")),
+    ("call 0 does not wait for approval a", tools(Approved("a")), ApprovalGiven(0, "a")),
+    ("call 0 is not planned", tools(WaitingApproval("a")), CallsIntended(((0, "safe"),))),
+    ("call 0 was not under way", tools(WaitingApproval("a", "ask", 1, 0)), ReplayIntended(0, "ask")),
+    ("nobody allowed call 0 to run again", tools(EffectPending("ask")), ReplayIntended(0, "safe")),
+    ("nobody allowed call 0 to run again", tools(SAFE), ReplayIntended(0, "ask")),
+    ("nobody allowed call 0 to run again", tools(EffectGranted("ask", 1, 0, "a")), ReplayIntended(0, "ask")),
+    ("call 0 must not run again", tools(EffectGranted("ask", 1, 0, "a", permit=True)), ReplayIntended(0, "never")),
     ("an abort is asked for already", cancelled(RESPOND), AbortRequested(78)),
     ("an abort is asked for already", cancelled(ASKING), AbortRequested(78)),
     ("an abort is asked for already", cancelled(WAITING), AbortRequested(78)),

@@ -31,6 +31,8 @@ class Call(NamedTuple):
     barred: bool = False
     """Its effect began while ``never`` was its policy."""
     result: Literal["", "staged", "placed"] = ""
+    answer: Literal["", "asked", "given", "used"] = ""
+    """A person is asked about it; said yes; and that yes is what it was started by last."""
 
 
 class World(NamedTuple):
@@ -73,6 +75,8 @@ class Scope(NamedTuple):
     """How long the list of models is."""
     room: tuple[int, ...] = (1, 2, 3)
     """What ``max_parallel`` may be at this moment."""
+    lost: tuple[CallView, ...] = ()
+    """What a call of an earlier life may be like now; nothing is ``LOST_KINDS``."""
 
 
 def scope_rules(*, attempts: int, restarts: int, replays: int) -> Rules:
@@ -89,6 +93,13 @@ BARRIER = CallView("safe", parallel=False)
 NEVER_BARRIER = CallView("never", parallel=False)
 MISSING = CallView(None, problem="no such tool")
 BAD_ARGUMENTS = CallView("safe", problem="bad arguments")
+
+ASKED = CallView("never", approval="yes")
+CONSULTED = CallView("safe", approval="open")
+CONSULTING = CallView("safe", approval="asking")
+ASKED_BARRIER = CallView("safe", parallel=False, approval="yes")
+UNBOUND = CallView("safe", unbound=True)
+ASKS_BEFORE_A_REPLAY = CallView("ask")
 
 LOST_KINDS = (PLAIN, KEYED, NEVER, BARRIER, MISSING, BAD_ARGUMENTS)
 """What a call of an earlier life may be like now."""
@@ -125,6 +136,17 @@ _ANSWERS: dict[tuple[int, bool], tuple[AssistantMessage, ...]] = {}
 def request_id(turn: int, number: int) -> str:
     """The id reserved for the answer to the ``number``-th request of a turn."""
     return f"t{turn}r{number}-0000"
+
+
+def question_id(index: int) -> str:
+    """The id of every question about a call."""
+    return f"question-{index}"
+
+
+def may_run_again_by_a_yes(stored: ReplayPolicy, replays: int, now: CallView, rules: Rules) -> bool:
+    """Rule 3 of recovery, said once more: whether a person may let a call that began in an earlier life run again."""
+    forbidden = now.problem is not None or now.policy is None or "never" in (stored, now.policy)
+    return not forbidden and replays < rules.limits.max_replays
 
 
 def may_run_again(stored: ReplayPolicy, replays: int, now: CallView, rules: Rules) -> bool:

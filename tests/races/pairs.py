@@ -26,6 +26,10 @@ PAIRS: dict[str, tuple[str, str]] = {
     "accept/settlement": ("accept", "settlement"),
     "append/accept": ("append", "accept"),
     "branch/lane": ("branch", "lane"),
+    "close/decide": ("close", "decide"),
+    "decide/abort": ("decide", "abort"),
+    "decide/decide": ("one", "other"),
+    "decide/expiry": ("decide", "expiry"),
     "close/append": ("close", "append"),
     "close/close": ("one", "other"),
     "close/commit": ("close", "commit"),
@@ -62,7 +66,6 @@ LATER: dict[str, str] = {
     "cancel_queued/consumption": "cancel_queued",
     "next_run/accept": "next_run",
     "submit/terminal": "submit",
-    "decide/abort": "decide",
 }
 """Pairs of which one step does not exist: the method of a lane that is missing."""
 

@@ -536,7 +536,10 @@ def test_a_signature_without_a_schema_is_refused_at_definition(function: Any) ->
 @pytest.mark.parametrize(
     "options",
     [
-        {"replay": "ask"},
+        {"replay": "asks"},
+        {"approval": "yes"},
+        {"approval": 1},
+        {"approval_expires_ms": 0},
         {"replay": "always"},
         {"replay": None},
         {"replay": ["safe"]},

@@ -20,6 +20,7 @@ from agentlane import (
     AssistantMessage,
     CallRecord,
     Custom,
+    Decision,
     Entry,
     ImagePart,
     LaneBusy,
@@ -37,6 +38,7 @@ from agentlane import (
     PartStart,
     Prompt,
     RetryPolicy,
+    RetryReason,
     RetryTool,
     RunInfo,
     Session,
@@ -196,7 +198,11 @@ async def work() -> None:
             case Waiting(reasons=reasons, wake_at=wake_at):
                 assert_type(wake_at, int | None)
                 for reason in reasons:
-                    assert_type(reason.not_before, int)
+                    if isinstance(reason, RetryReason):
+                        assert_type(reason.not_before, int)
+                    else:
+                        assert_type(reason.expires_at, int | None)
+                        assert_type(await lane.decide(reason.approval_id, allow=True, by="me"), Decision)
             case _:
                 assert_never(outcome)
 

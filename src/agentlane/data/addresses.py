@@ -18,7 +18,10 @@ LANE_STATE = "lane.state"
 OP_META = "op.meta"
 OP_CONFIG = "op.config"
 OP_STATE = "op.state"
+OP_ARGS = "op.args"
 OP_MEMO = "op.memo"
+OP_DECISION = "op.decision"
+PENDING_APPROVAL = "pending.approval"
 PENDING_ENTRY = "pending.entry"
 PENDING_OUTPUT = "pending.output"
 PENDING_FRAMES = "pending.frames"
@@ -28,8 +31,8 @@ LABEL = "label"
 
 CURRENT = (
     *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME),
-    *(OP_META, OP_CONFIG, OP_STATE, OP_MEMO),
-    *(PENDING_ENTRY, PENDING_OUTPUT),
+    *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_DECISION),
+    *(PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
 )
 """Namespaces of values that say where a session stands now: few, and replaced or removed as it goes on."""
 
@@ -58,8 +61,20 @@ def op_state(operation: str) -> Address:
     return Address(OP_STATE, operation)
 
 
+def op_args(operation: str, call: str) -> Address:
+    return Address(OP_ARGS, f"{operation}|{call}")
+
+
+def op_decision(operation: str, approval: str) -> Address:
+    return Address(OP_DECISION, f"{operation}|{approval}")
+
+
 def op_memo(operation: str, call: str, name: str) -> Address:
     return Address(OP_MEMO, f"{operation}|{call}|{name}")
+
+
+def pending_approval(approval: str) -> Address:
+    return Address(PENDING_APPROVAL, approval)
 
 
 def pending_entry(entry: str) -> Address:

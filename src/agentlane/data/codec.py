@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import Frame, UserPart
 from agentlane.data.operations import LaneConfig, LaneState, OperationConfig, OperationMeta, OperationState
@@ -54,6 +55,8 @@ STATE: Final[Kind[OperationState]] = Kind(OperationState, "operation's state")
 LANE_CONFIG: Final[Kind[LaneConfig]] = Kind(LaneConfig, "lane's configuration")
 LANE_STATE: Final[Kind[LaneState]] = Kind(LaneState, "lane's state")
 RESULT: Final[Kind[OperationResult]] = Kind(OperationResult, "result")
+APPROVAL: Final[Kind[Approval]] = Kind(Approval, "approval")
+DECISION: Final[Kind[Decision]] = Kind(Decision, "decision")
 FRAMES: Final[Kind[tuple[Frame, ...]]] = Kind(tuple[Frame, ...], "frames")
 PROGRESS: Final[Kind[tuple[UserPart, ...]]] = Kind(tuple[UserPart, ...], "progress")
 TEXT: Final[Kind[str]] = Kind(str, "text")

@@ -6,16 +6,20 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentlane.data.approvals import Approval
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import ReplayPolicy
 from agentlane.data.results import OperationResult, Status
 
 Phase: TypeAlias = Literal["checkpoint", "generating", "retry_wait", "tools"]
-CallStatus: TypeAlias = Literal["planned", "effect_pending", "outcome_ready", "placed"]
+CallStatus: TypeAlias = Literal["planned", "waiting_approval", "approved", "effect_pending", "outcome_ready", "placed"]
 
 
 class CallRecord(Struct, frozen=True, kw_only=True):
-    """One call of the current batch. ``policy``, ``attempt`` and ``replays`` are those of its last intent."""
+    """One call of the current batch. ``policy``, ``attempt`` and ``replays`` are those of its last intent.
+
+    ``approval_id`` is the approval that it waits for, or by which it may start or was started.
+    """
 
     call_id: str
     tool: str
@@ -23,6 +27,7 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     policy: ReplayPolicy | None = None
     attempt: int = 0
     replays: int = 0
+    approval_id: str | None = None
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -45,4 +50,5 @@ class Operation(Struct, frozen=True, kw_only=True):
     not_before: int | None = None
     last_error: ErrorInfo | None = None
     calls: tuple[CallRecord, ...] = ()
+    approvals: tuple[Approval, ...] = ()
     result: OperationResult | None = None

@@ -14,8 +14,9 @@ from msgspec import UNSET, Struct, UnsetType
 from agentlane.data.messages import ErrorInfo, ModelIdentity
 from agentlane.data.requests import RequestInfo
 
-ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent"]
-"""What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not."""
+ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent", "ask"]
+"""What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not, and
+``ask`` calls only if a person says so."""
 
 
 WHOLE_MAX = 2**53 - 1
@@ -115,6 +116,32 @@ class EffectPending(Struct, frozen=True, gc=False, array_like=True, tag="effect_
     replays: int = 0
 
 
+class EffectGranted(EffectPending, frozen=True, gc=False, array_like=True, tag="effect_granted"):
+    """The same of a call that a person allowed, by the approval of this id.
+
+    With ``permit`` the yes is for a replay that has not started: its intent uses the permit up.
+    """
+
+    approval: str = ""
+    permit: bool = False
+
+
+class Approved(Struct, frozen=True, gc=False, array_like=True, tag="approved"):
+    """Not started, and a yes is stored under the approval of this id."""
+
+    approval: str
+
+
+class WaitingApproval(Struct, frozen=True, gc=False, array_like=True, tag="waiting_approval"):
+    """A person is asked, by the approval of this id. ``attempt`` is 0 before the first start; then it is about a replay
+    of the effect that the rest says."""
+
+    approval: str
+    policy: ReplayPolicy = "never"
+    attempt: int = 0
+    replays: int = 0
+
+
 class OutcomeReady(Struct, frozen=True, gc=False, array_like=True, tag="outcome_ready"):
     """The outcome is durable (staged) and waits for the calls before it."""
 
@@ -127,7 +154,7 @@ class Placed(Struct, frozen=True, gc=False, array_like=True, tag="placed"):
     terminate: bool = False
 
 
-CallState: TypeAlias = Planned | EffectPending | OutcomeReady | Placed
+CallState: TypeAlias = Planned | Approved | WaitingApproval | EffectPending | EffectGranted | OutcomeReady | Placed
 
 
 class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):

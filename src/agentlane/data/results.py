@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentlane.data.approvals import Decision
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.usage import UsageTotals
 
@@ -37,6 +38,7 @@ class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     text: str = ""
     usage: UsageTotals = UsageTotals()
     retry_of: str | None = None
+    decisions: tuple[Decision, ...] = ()
 
 
 class Admitted(Struct, frozen=True, gc=False, kw_only=True):
@@ -61,11 +63,23 @@ class RetryReason(Struct, frozen=True, gc=False, kw_only=True, tag="retry"):
     error: ErrorInfo
 
 
-WaitReason: TypeAlias = RetryReason
+class ApprovalReason(Struct, frozen=True, gc=False, kw_only=True, tag="approval"):
+    """A person has not said yet whether the call may run; an expiry (milliseconds) is a no."""
+
+    approval_id: str
+    call_id: str
+    tool: str
+    expires_at: int | None = None
+
+
+WaitReason: TypeAlias = RetryReason | ApprovalReason
 
 
 class Waiting(Struct, frozen=True, gc=False):
-    """A drive ended while the operation must wait: every reason, and the earliest time it can go on (milliseconds)."""
+    """A drive ended while the operation must wait: every reason, and the earliest time it can go on (milliseconds).
+
+    ``wake_at`` is None where only an answer lets it go on.
+    """
 
     operation_id: str
     reasons: tuple[WaitReason, ...]

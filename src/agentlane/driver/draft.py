@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from agentlane.data import addresses, codec
+from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import EntryBody, kind_of
 from agentlane.data.messages import AssistantMessage, ToolResultMessage
-from agentlane.data.operations import LaneState, OperationState
+from agentlane.data.operations import LaneState, OperationState, Tools
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow, UsageTotals
 from agentlane.data.writes import DeleteList, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.ids import call_id, usage_id
-from agentlane.machine.facts import Effect, End, PlaceAnswer, PlaceResult, StageResult, Step
+from agentlane.machine.facts import AskApproval, Effect, End, PlaceAnswer, PlaceResult, StageResult, Step
 
 
 class PathDraft:
@@ -55,6 +58,9 @@ class OperationDraft:
         self.usage: UsageTotals = operation.usage
         self.staged: dict[int, Sealed] = dict(operation.staged)
         self.settled_calls: list[int] = []
+        self.args = operation.args
+        self.pending = operation.pending
+        self.decisions = operation.decisions
         self.result: OperationResult | None = None
         self._answer_text = operation.answer_text
         self._sealed: dict[int, Sealed] = {}
@@ -70,6 +76,8 @@ class OperationDraft:
                     self._place_result(change)
                 case StageResult():
                     self._stage_result(change)
+                case AskApproval():
+                    pass  # by `ask`, which knows what is asked
                 case End():
                     self._end(change)
         if step.state is not None:
@@ -78,6 +86,26 @@ class OperationDraft:
         self.boundaries.append(step.boundary)
         if self.result is not None:
             self.boundaries.append("terminal")
+
+    def ask(self, step: Step, approvals: dict[int, Approval]) -> None:
+        """Add a step that asks people; ``approvals`` are the questions by call index."""
+        self.take(step)
+        for approval in approvals.values():
+            address = addresses.pending_approval(approval.approval_id)
+            self.path.writes.append(SetValue(address, codec.encode(approval)))
+        self.pending = {**self.pending, **approvals}
+
+    def decide(self, index: int, decision: Decision, args: dict[str, Any] | None = None) -> None:
+        """Take the answer to what a call waits for, and the arguments that are part of it; its step comes next."""
+        self.boundaries.append("decision")
+        id = self.operation.id
+        self.path.writes.append(DeleteValue(addresses.pending_approval(decision.approval_id)))
+        self.path.writes.append(SetValue(addresses.op_decision(id, decision.approval_id), codec.encode(decision)))
+        if args is not None:
+            self.path.writes.append(SetValue(addresses.op_args(id, decision.call_id), codec.encode(args)))
+            self.args = {**self.args, index: args}
+        self.pending = {each: approval for each, approval in self.pending.items() if each != index}
+        self.decisions = (*self.decisions, decision)
 
     @property
     def empty(self) -> bool:
@@ -93,6 +121,12 @@ class OperationDraft:
         """The commit's writes, in order."""
         self.path.seal_tip()
         writes = self.path.writes
+        if self.args and not isinstance(self.state, Tools):
+            answer = str(self.state.answer)
+            writes.extend(
+                DeleteValue(addresses.op_args(self.operation.id, call_id(answer, index))) for index in self.args
+            )
+            self.args = {}
         if self.result is None:
             writes.append(SetValue(addresses.op_state(self.operation.id), codec.encode(self.state)))
         else:
@@ -104,6 +138,10 @@ class OperationDraft:
         operation = self.operation
         operation.take_state(self.state, self.usage, self.staged)
         operation.calls, operation.cut, operation.answer_text = self.calls, self.cut, self._answer_text
+        operation.args, operation.pending, operation.decisions = self.args, self.pending, self.decisions
+        for index in self.settled_calls:
+            operation.progress.pop(index, None)
+            operation.memos.pop(index, None)
 
     def _place_answer(self, change: PlaceAnswer) -> None:
         message = change.message  # it was decoded from its encoded form, so it reads back as it is
@@ -178,6 +216,7 @@ class OperationDraft:
             text=self._answer_text if end.status == "completed" else "",
             usage=self.usage,
             retry_of=meta.retry_of,
+            decisions=self.decisions,
         )
 
     def _write_end(self, writes: list[Write], result: OperationResult) -> None:
@@ -185,6 +224,7 @@ class OperationDraft:
         writes.append(DeleteValue(addresses.op_meta(id)))
         writes.append(DeleteValue(addresses.op_config(id)))
         writes.append(DeleteValue(addresses.op_state(id)))
+        writes.extend(DeleteValue(addresses.op_decision(id, each.approval_id)) for each in self.decisions)
         writes.append(SetValue(addresses.result(id), codec.encode(result)))
         writes.append(SetValue(addresses.lane_state(self.lane), codec.encode(LaneState(current=None, last=id))))
 

@@ -6,17 +6,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
+from msgspec.structs import replace
+
 from agentlane.agent import Agent
+from agentlane.data.approvals import arguments_digest
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
+    Approved,
     EffectPending,
     Generating,
     OperationState,
     RetryWait,
     RunLimits,
     Tools,
+    WaitingApproval,
 )
-from agentlane.data.results import RetryReason, Settled, Waiting
+from agentlane.data.results import Settled, Waiting
 from agentlane.data.usage import Usage
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
@@ -25,6 +30,7 @@ from agentlane.driver.limits import LimitWatch
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.observers import Observers
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.questions import approval_of, expired_no, is_expired, next_expiry, wait_reasons
 from agentlane.driver.recovery import restored_answer
 from agentlane.driver.running import RunningEffects
 from agentlane.driver.runtime import Runtime
@@ -34,6 +40,7 @@ from agentlane.errors import DriveInterrupted, SessionClosed, StoreBusy
 from agentlane.machine import planning
 from agentlane.machine.facts import (
     Answered,
+    ApprovalsAsked,
     CallsIntended,
     CallsNotBegun,
     Fact,
@@ -91,9 +98,9 @@ class Pass:
         """Whether the pass takes no new observers."""
         return self._stopping is not None or self._ended.is_set()
 
-    async def observe(self, wait_for_retry: bool) -> Settled | Waiting:
+    async def observe(self, *, wait_for_retry: bool, wait_for_answers: bool) -> Settled | Waiting:
         """Wait for the operation's end, or for a wait if the caller does not want to sit it out."""
-        return await self._observers.observe(wait_for_retry=wait_for_retry)
+        return await self._observers.observe(wait_for_retry=wait_for_retry, wait_for_answers=wait_for_answers)
 
     async def ended(self) -> None:
         """Wait until the pass is over and everything of it has stopped or is left behind."""
@@ -138,10 +145,13 @@ class Pass:
                     self._observers.tell(Settled(self.operation.result))
                     return
                 if isinstance(verdict, planning.SleepUntil):
-                    if not await self._sleep(verdict.at):
+                    if not await self._sleep(verdict.at, self._limits):
+                        return
+                elif isinstance(verdict, planning.AwaitAnswers):
+                    if not await self._sleep(next_expiry(self.operation)):
                         return
                 else:
-                    await self._wake.wait()
+                    await self._woken(next_expiry(self.operation) if self.operation.pending else None)
             await self._wind_down()
         except asyncio.CancelledError:
             # Natively cancelled (the loop ends, perhaps): as close, for this operation only.
@@ -179,28 +189,26 @@ class Pass:
             self.lane.idle.look()
         self._observers.tell(ending)
 
-    async def _sleep(self, at: int) -> bool:
+    async def _sleep(self, at: int | None, limits: LimitWatch | None = None) -> bool:
         """Announce the wait; sleep while somebody sits it out. False: nobody does, so the pass ends."""
-        reasons = self._wait_reasons(self.operation.state)
-        waiting = Waiting(self.operation.id, reasons, at)
+        waiting = Waiting(self.operation.id, wait_reasons(self.operation, self.operation.state), at)
         if not self._observers.announce(waiting):
             return False
-        wake_at = at if self._limits is None else self._limits.sleep_until(at)
-        timer = self.runtime.spawn(self._wake_at(wake_at), "agentlane retry timer")
+        await self._woken(at if limits is None or at is None else limits.sleep_until(at))
+        return True
+
+    async def _woken(self, at: int | None) -> None:
+        """Return when something has changed, or when the clock has reached ``at``."""
+        timer = None if at is None else self.runtime.spawn(self._wake_at(at), "agentlane timer of a wait")
         try:
             await self._wake.wait()
         finally:
-            timer.cancel()
-        return True
+            if timer is not None:
+                timer.cancel()
 
     async def _wake_at(self, at: int) -> None:
         await self.runtime.clock.sleep_until(at)
         self.poke()
-
-    def _wait_reasons(self, state: OperationState) -> tuple[RetryReason, ...]:
-        if not isinstance(state, RetryWait):
-            return ()
-        return (RetryReason(not_before=state.not_before, attempt=state.attempt + 1, error=state.error),)
 
     # Deciding: at the head of the line, synchronous, changes nothing but the draft.
 
@@ -212,6 +220,7 @@ class Pass:
         if self._stopping is None and not operation.abort_waiting and not operation.cancelled:
             self._effects.start_held()
         draft = OperationDraft(operation, self.lane.name, self.lane.tip, now=self.runtime.clock.now_ms())
+        self._effects.predicates.wanted.clear()
         answered, outcomes = self._effects.answered, tuple(self._effects.outcomes)
         if answered is not None:
             message = with_answers(answered, tuple(self.lane.unanswered))
@@ -227,7 +236,7 @@ class Pass:
                 if draft.result is not None:
                     break
                 verdict = planning.plan(draft.state, self._view(draft), operation.rules)
-                if isinstance(verdict, planning.Idle | planning.SleepUntil):
+                if isinstance(verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers):
                     break
                 self._follow(verdict, draft)
                 if isinstance(verdict, planning.AskModel | planning.StartCalls | planning.ReplayCall):
@@ -236,6 +245,7 @@ class Pass:
             else:
                 raise RuntimeError(f"operation {operation.id} makes no progress at {draft.state!r}")
         if draft.empty:
+            self._ask_predicates(draft)
             return Done(verdict)
         if self._limits is not None:
             self._limits.stamp(draft)
@@ -277,9 +287,15 @@ class Pass:
         if isinstance(state, Tools):
             resolved = self._batch(draft)
             running = {effect.index for effect in started if isinstance(effect, RunCall)}
+            views = [each.view for each in resolved]
+            if self._resolver.consults:
+                views = effects.predicates.seen(state.answer, draft.args, views)
+            if draft.decisions:
+                views = self._bound(draft, state, views)
             return planning.View(
                 now=draft.now,
-                calls=[each.view for each in resolved],
+                calls=views,
+                expired=frozenset(index for index, each in draft.pending.items() if is_expired(each, draft.now)),
                 live=frozenset(running.union(effects.calls)),
                 not_begun=frozenset(effects.calls_not_begun()),
                 cut=draft.cut,
@@ -294,8 +310,25 @@ class Pass:
         )
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
-        resolved = self._resolver.batch(draft.state.answer, draft.calls, self.operation.config)
+        resolved = self._resolver.batch(draft.state.answer, draft.calls, self.operation.config, draft.args)
         return resolved if self._limits is None else self._limits.refuse(draft, resolved)
+
+    def _bound(
+        self, draft: OperationDraft, state: Tools, views: Sequence[planning.CallView]
+    ) -> list[planning.CallView]:
+        """The views with those approved calls marked whose yes is for other arguments than they would run with."""
+        digests = {each.approval_id: each.digest for each in draft.decisions if each.allow}
+        bound = list(views)
+        for index, call in enumerate(state.calls):
+            if isinstance(call, Approved):
+                digest = arguments_digest(self._resolver.calls[index].arguments)
+                if digests.get(call.approval) != digest:
+                    bound[index] = replace(views[index], unbound=True)
+        return bound
+
+    def _ask_predicates(self, draft: OperationDraft) -> None:
+        if self._effects.predicates.wanted and self._stopping is None and not self.operation.abort_waiting:
+            self._effects.predicates.start(self._resolver.calls, self._batch(draft))
 
     def _follow(self, verdict: planning.Verdict, draft: OperationDraft) -> None:
         """Turn a verdict into a fact and take its step."""
@@ -312,7 +345,14 @@ class Pass:
                 self._take(draft, CallsIntended(calls))
             case planning.ReplayCall(index, policy):
                 self._take(draft, ReplayIntended(index, policy))
+            case planning.AskPredicates(asked):
+                self._effects.predicates.wanted.update(asked)
+            case planning.AskApprovals(asked):
+                self._ask_people(draft, asked)
             case planning.SettleCalls(calls):
+                for index, why in calls:
+                    if why == "expired":
+                        draft.decide(index, expired_no(draft.pending[index], draft.now))
                 self._take_outcomes(draft, [(i, self._settled_without(draft, i, why)) for i, why in calls])
             case planning.Finish():
                 self._take(draft, Finished())
@@ -320,7 +360,7 @@ class Pass:
                 self._take(draft, ModelUnavailable(error))
             case planning.Fail(error):
                 self._take(draft, Failed(error))
-            case planning.SleepUntil() | planning.Idle():
+            case planning.SleepUntil() | planning.AwaitAnswers() | planning.Idle():
                 raise RuntimeError("there is nothing to follow")
             case _:
                 assert_never(verdict)
@@ -329,6 +369,18 @@ class Pass:
         """The model that the state's next request goes to. Each turn begins with the first."""
         model_index = state.model_index if isinstance(state, Generating | RetryWait) else 0
         return resolve_model(self.agent, self.operation.config, model_index)
+
+    def _ask_people(self, draft: OperationDraft, indices: Sequence[int]) -> None:
+        state = draft.state
+        if not isinstance(state, Tools):
+            raise RuntimeError(f"there are no calls to ask about at {state!r}")
+        self._batch(draft)
+        ids = tuple((index, self.runtime.ids.new()) for index in indices)
+        asked = {
+            index: approval_of(self.operation, state, index, id, self._resolver.calls[index], self.agent, now=draft.now)
+            for index, id in ids
+        }
+        draft.ask(step(state, ApprovalsAsked(ids), self.operation.rules), asked)
 
     def _interrupted(self, draft: OperationDraft) -> Interrupted:
         state = draft.state
@@ -349,7 +401,11 @@ class Pass:
         )
 
     def _settled_without(self, draft: OperationDraft, index: int, why: planning.SettledWithout) -> Sealed:
-        problem = self._batch(draft)[index].view.problem if why == "refused" else None
+        problem = self._view(draft).calls[index].problem if why == "refused" else None
+        state = draft.state
+        if why == "expired" and isinstance(state, Tools):
+            waiting = state.calls[index]
+            why = "interrupted" if isinstance(waiting, WaitingApproval) and waiting.attempt else why
         progress = self._effects.progress_of(index)
         return seal_message(settled_without(draft.calls[index], why, problem=problem, progress=progress))
 
@@ -358,9 +414,6 @@ class Pass:
     def _publish(self, draft: OperationDraft) -> None:
         operation = self.operation
         draft.hand_over()
-        for index in draft.settled_calls:
-            operation.progress.pop(index, None)
-            operation.memos.pop(index, None)
         if draft.answers:
             operation.frames.clear()
         self._effects.settled(draft.state, draft.settled_calls, answered=bool(draft.answers))
@@ -375,6 +428,7 @@ class Pass:
                 self._effects.held.append(effect)
         if self._effects.held:
             self.poke()
+        self._ask_predicates(draft)
 
     # The end of a pass whose operation goes on later.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
@@ -13,6 +11,7 @@ from msgspec import UNSET
 
 from agentlane.agent import Agent
 from agentlane.data import codec
+from agentlane.data.approvals import arguments_digest
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
 from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
@@ -157,11 +156,11 @@ class LaneCore:
         """The idempotency key of a call: see ``ToolContext.idempotency_key``."""
         batches = self.batches()
         call = next(calls[index] for id, calls in reversed(batches) if id == answer)
-        digest = arguments_digest(call)
+        digest = arguments_digest(call.arguments)
         earlier = 0
         for id, calls in batches:
             for other in calls[:index] if id == answer else calls:
-                earlier += other.name == call.name and arguments_digest(other) == digest
+                earlier += other.name == call.name and arguments_digest(other.arguments) == digest
         session, key_operation = self.runtime.session_id, operation.meta.key_operation
         return (
             f"{quote(session, safe='')}/{quote(key_operation, safe='')}/{quote(call.name, safe='')}#{digest}/{earlier}"
@@ -198,9 +197,3 @@ class LaneCore:
 
 
 _CALLS = msgspec.json.Decoder(tuple[ToolCallPart, ...])
-
-
-def arguments_digest(call: ToolCallPart) -> str:
-    """The first 32 hexadecimal digits of SHA-256 over a call's arguments in canonical JSON."""
-    text = json.dumps(call.arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -60,7 +60,7 @@ def launch_request(
         model=model,
         identity=config.models[index],
         agent=agent,
-        info=RunInfo(runtime.session_id, lane.name, operation.id, _deps(agent, operation)),
+        info=RunInfo(runtime.session_id, lane.name, operation.id, deps_of(agent, operation)),
         build=build,
         show=show,
         grace_ms=config.limits.cancel_grace_ms,
@@ -103,11 +103,11 @@ def launch_call(
         attempt=effect.attempt,
         recovered=effect.attempt > 1,
         epoch=lane.runtime.storage.epoch,
-        deps=_deps(agent, operation),
+        deps=deps_of(agent, operation),
     )
     return call, context
 
 
-def _deps(agent: Agent[Any, Any], operation: OpenOperation) -> Any:
+def deps_of(agent: Agent[Any, Any], operation: OpenOperation) -> Any:
     """What the operation was given, else what the agent has."""
     return agent.deps if operation.deps is UNSET else operation.deps

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agentlane.data.results import Settled, Waiting
+from agentlane.data.results import RetryReason, Settled, Waiting
 
 
 class _Observer:
-    __slots__ = ("future", "sits_out")
+    __slots__ = ("answers", "future", "retry")
 
-    def __init__(self, future: asyncio.Future[Settled | Waiting], sits_out: bool) -> None:
+    def __init__(self, future: asyncio.Future[Settled | Waiting], *, retry: bool, answers: bool) -> None:
         self.future = future
-        self.sits_out = sits_out
+        self.retry = retry
+        self.answers = answers
+
+    def sits_out(self, waiting: Waiting) -> bool:
+        """A wait that has any reason beside a retry is one for answers."""
+        return self.retry if all(isinstance(each, RetryReason) for each in waiting.reasons) else self.answers
 
 
 class Observers:
@@ -23,9 +28,10 @@ class Observers:
         self._changed = changed
         self._all: list[_Observer] = []
 
-    async def observe(self, *, wait_for_retry: bool) -> Settled | Waiting:
+    async def observe(self, *, wait_for_retry: bool, wait_for_answers: bool) -> Settled | Waiting:
         """Wait for the operation's end, or for a wait if the caller does not want to sit it out."""
-        observer = _Observer(asyncio.get_running_loop().create_future(), wait_for_retry)
+        future = asyncio.get_running_loop().create_future()
+        observer = _Observer(future, retry=wait_for_retry, answers=wait_for_answers)
         self._all.append(observer)
         self._changed()
         try:
@@ -47,6 +53,6 @@ class Observers:
     def announce(self, waiting: Waiting) -> bool:
         """Tell of a wait those who do not sit it out; whether somebody does."""
         for observer in self._all:
-            if not observer.sits_out and not observer.future.done():
+            if not observer.sits_out(waiting) and not observer.future.done():
                 observer.future.set_result(waiting)
         return any(not observer.future.done() for observer in self._all)

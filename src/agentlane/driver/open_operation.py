@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from agentlane.data.approvals import Approval, Decision
 from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserPart
 from agentlane.data.operations import OperationConfig, OperationMeta, OperationState
 from agentlane.data.results import OperationResult
@@ -21,14 +22,17 @@ class OpenOperation:
     __slots__ = (
         "abort_waiting",
         "answer_text",
+        "args",
         "calls",
         "config",
         "cut",
+        "decisions",
         "deps",
         "frames",
         "id",
         "memos",
         "meta",
+        "pending",
         "progress",
         "restored",
         "result",
@@ -58,6 +62,11 @@ class OpenOperation:
         """The answer of the request that this process sent last, by its id: what was shown, saved or not."""
         self.restored = False
         """It was open already when the session was opened."""
+        self.args: dict[int, dict[str, Any]] = {}
+        """Arguments of the batch's calls that are not the model's. Never changed, but replaced."""
+        self.pending: dict[int, Approval] = {}
+        """Open questions about the batch's calls. Never changed, but replaced."""
+        self.decisions: tuple[Decision, ...] = ()
         self.abort_waiting = False
         """An abort stands in the line: intents that are published meanwhile start nothing."""
         self.result: OperationResult | None = None
@@ -103,3 +112,5 @@ class OpenOperation:
         self.progress = restored.progress
         self.memos = restored.memos
         self.frames = restored.frames
+        self.args = restored.args
+        self.decisions = restored.decisions

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from agentlane.data.approvals import Approval
 from agentlane.data.inspection import CallRecord, CallStatus, Operation, Phase
 from agentlane.data.operations import (
+    Approved,
+    CallState,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     OutcomeReady,
@@ -12,9 +16,15 @@ from agentlane.data.operations import (
     Planned,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.ids import call_id
+
+
+def open_approvals(operation: OpenOperation) -> tuple[Approval, ...]:
+    """What waits for a person, in the order of the calls."""
+    return tuple(approval for _, approval in sorted(operation.pending.items()))
 
 
 def operation_record(operation: OpenOperation) -> Operation:
@@ -35,28 +45,39 @@ def operation_record(operation: OpenOperation) -> Operation:
         not_before=state.not_before if isinstance(state, RetryWait) else None,
         last_error=state.error if isinstance(state, RetryWait) else None,
         calls=_calls(operation, state) if isinstance(state, Tools) else (),
+        approvals=open_approvals(operation),
     )
 
 
 def _calls(operation: OpenOperation, state: Tools) -> tuple[CallRecord, ...]:
     records: list[CallRecord] = []
     for index, call in enumerate(state.calls):
-        begun = call if isinstance(call, EffectPending) else None
+        begun = call if isinstance(call, EffectPending | WaitingApproval) and call.attempt else None
+        asked = call if isinstance(call, Approved | WaitingApproval | EffectGranted) else None
         records.append(
             CallRecord(
                 call_id=call_id(state.answer, index),
                 tool=operation.calls[index].name if index < len(operation.calls) else "",
-                status=_STATUSES[type(call)],
+                status=_status(call),
                 policy=None if begun is None else begun.policy,
                 attempt=0 if begun is None else begun.attempt,
                 replays=0 if begun is None else begun.replays,
+                approval_id=None if asked is None else asked.approval,
             )
         )
     return tuple(records)
 
 
+def _status(call: CallState) -> CallStatus:
+    """A yes for a replay that has not started is a yes, as one for a start."""
+    return "approved" if isinstance(call, EffectGranted) and call.permit else _STATUSES[type(call)]
+
+
 _STATUSES: dict[type, CallStatus] = {
     Planned: "planned",
+    Approved: "approved",
+    WaitingApproval: "waiting_approval",
+    EffectGranted: "effect_pending",
     EffectPending: "effect_pending",
     OutcomeReady: "outcome_ready",
     Placed: "placed",

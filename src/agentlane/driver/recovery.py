@@ -49,6 +49,13 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
             f"{operation.meta.lane!r}"
         )
     operation.usage = await _usage(storage, operation.id, since)
+    decisions = await storage.values(addresses.OP_DECISION, f"{operation.id}|")
+    operation.decisions = tuple(
+        sorted(
+            (codec.DECISION.decode(payload, f"decision {key}") for key, payload in decisions.items()),
+            key=lambda each: (each.at, each.approval_id),
+        )
+    )
     if isinstance(state, Generating):
         for element in await storage.elements(addresses.pending_frames(operation.id, state.response_id)):
             operation.frames.extend(codec.FRAMES.decode(element.payload, f"frames of {state.response_id}"))
@@ -82,6 +89,8 @@ async def _restore_batch(storage: SessionStorage, operation: OpenOperation, stat
     for key, payload in (await storage.values(addresses.PENDING_OUTPUT, f"{operation.id}|")).items():
         index = index_of[key.split("|")[1]]
         operation.progress[index] = codec.PROGRESS.decode(payload, f"progress {key}")
+    for key, payload in (await storage.values(addresses.OP_ARGS, f"{operation.id}|")).items():
+        operation.args[index_of[key.split("|")[1]]] = codec.JSON.decode(payload, f"arguments {key}")
     for key, payload in (await storage.values(addresses.OP_MEMO, f"{operation.id}|")).items():
         _, id, name = key.split("|")
         operation.memos.setdefault(index_of[id], {})[name] = payload

@@ -19,6 +19,7 @@ from agentlane.driver.launch import launch_call, launch_request
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.notes import CallNotes
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.predicates import Predicates
 from agentlane.driver.tool_results import Sealed
 from agentlane.driver.views import Resolver
 from agentlane.machine.facts import Effect, RequestModel, RunCall
@@ -65,6 +66,7 @@ class RunningEffects:
         """Calls whose effect was started and ended before it began."""
         self.lost = False
         """An effect ended of which nothing may be made: the pass ends, and another one recovers it."""
+        self.predicates = Predicates(lane, operation, agent, owner.poke)
         self.notes = CallNotes(lane.runtime, lane.line, operation, lambda index: index in self.calls)
         self._last_request: GenerationEffect | None = None
 
@@ -159,6 +161,7 @@ class RunningEffects:
 
     def signal(self, why: StopReason) -> None:
         """Ask everything that runs to end."""
+        self.predicates.stop()
         if self.request is not None:
             self.request.stop(why)
         for call in tuple(self.calls.values()):
@@ -182,6 +185,7 @@ class RunningEffects:
 
     def drop(self) -> None:
         """The session is dead or faulted: no report will be taken."""
+        self.predicates.stop()
         for call in tuple(self.calls.values()):
             call.drop()
         self.calls.clear()

@@ -23,6 +23,7 @@ from agentlane.driver.effects import waiting_on
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.questions import voiding
 from agentlane.errors import (
     InvalidMessage,
     LaneBusy,
@@ -204,6 +205,7 @@ async def drive(
     operation_id: str | None,
     *,
     wait_for_retry: bool,
+    wait_for_answers: bool,
     deps: Any | UnsetType = UNSET,
 ) -> Settled | Waiting:
     """Advance the open operation until it settles or must wait. See ``AgentLane.drive``."""
@@ -234,7 +236,7 @@ async def drive(
                 lane.check_writable()
                 running = Pass(lane, current, agent)
                 running.start()
-            return await running.observe(wait_for_retry)
+            return await running.observe(wait_for_retry=wait_for_retry, wait_for_answers=wait_for_answers)
 
 
 def _operation_id(lane: LaneCore, operation_id: object) -> str:
@@ -306,11 +308,13 @@ async def request_abort(lane: LaneCore, operation_id: str) -> AbortReceipt:
 
         def publish(commit: Commit) -> AbortReceipt:
             operation.take_state(after, operation.usage, operation.staged)
+            operation.pending = {}
             if lane.running is not None:
                 lane.running.abort_committed()
             return AbortReceipt(operation_id=operation_id, newly_requested=True, status="cancel_requested")
 
-        return Decision([SetValue(addresses.op_state(operation.id), codec.encode(after))], "abort", publish, _poke)
+        writes: list[Write] = [SetValue(addresses.op_state(operation.id), codec.encode(after)), *voiding(operation)]
+        return Decision(writes, "abort", publish, _poke)
 
     def _poke() -> None:
         if lane.running is not None:

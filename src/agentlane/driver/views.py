@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from agentlane.agent import Agent
 from agentlane.data.messages import ErrorInfo, ToolCallPart
 from agentlane.data.operations import OperationConfig
+from agentlane.driver.arguments import ChangedArguments, effective_call
 from agentlane.machine.planning import CallView
 from agentlane.model import Model
 from agentlane.tool import ArgumentsError, Tool
@@ -34,7 +35,11 @@ def resolve_call(agent: Agent[Any, Any], config: OperationConfig, call: ToolCall
         checked = tool.check(call.arguments, call.arguments_text)
     except ArgumentsError as error:
         return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel, problem=str(error)))
-    return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel), tool, checked)
+    needed = tool.options.approval
+    if needed is False:
+        return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel), tool, checked)
+    view = CallView(tool.options.replay, parallel, approval="yes" if needed is True else "open")
+    return ResolvedCall(view, tool, checked)
 
 
 def resolve_model(
@@ -64,12 +69,26 @@ class Resolver:
 
     def __init__(self, agent: Agent[Any, Any]) -> None:
         self._agent = agent
-        self._for: tuple[str | None, OperationConfig | None] = (None, None)
+        self._for: tuple[str | None, OperationConfig | None, ChangedArguments | None] = (None, None, None)
         self.resolved: list[ResolvedCall] = []
+        self.calls: Sequence[ToolCallPart] = ()
+        """The calls as they run: with the arguments that took the place of the model's."""
+        self.consults = False
+        """Whether a predicate says of one of them if a person is to be asked."""
 
-    def batch(self, answer: str | None, calls: Sequence[ToolCallPart], config: OperationConfig) -> list[ResolvedCall]:
+    def batch(
+        self,
+        answer: str | None,
+        calls: Sequence[ToolCallPart],
+        config: OperationConfig,
+        changed: ChangedArguments,
+    ) -> list[ResolvedCall]:
         """The calls of ``answer``, each with its tool and checked arguments, or why it cannot run."""
-        if self._for[0] != answer or self._for[1] is not config:
-            self.resolved = [resolve_call(self._agent, config, call) for call in calls]
-            self._for = (answer, config)
+        if self._for[0] != answer or self._for[1] is not config or self._for[2] is not changed:
+            self.calls = (
+                [effective_call(call, index, changed) for index, call in enumerate(calls)] if changed else calls
+            )
+            self.resolved = [resolve_call(self._agent, config, call) for call in self.calls]
+            self.consults = any(each.view.approval == "open" for each in self.resolved)
+            self._for = (answer, config, changed)
         return self.resolved

@@ -66,6 +66,19 @@ class ReplayIntended(Struct, frozen=True, gc=False):
     policy: ReplayPolicy
 
 
+class ApprovalsAsked(Struct, frozen=True, gc=False):
+    """People are asked about these calls (index, id of the approval): before their start, or before a replay."""
+
+    calls: tuple[tuple[int, str], ...]
+
+
+class ApprovalGiven(Struct, frozen=True, gc=False):
+    """A person said yes to what this call waits for."""
+
+    index: int
+    approval: str
+
+
 class Outcome(Struct, frozen=True, gc=False):
     """The one result of one call. ``terminate`` is the tool's wish to end the run."""
 
@@ -114,6 +127,8 @@ Fact: TypeAlias = (
     | Interrupted
     | CallsIntended
     | ReplayIntended
+    | ApprovalsAsked
+    | ApprovalGiven
     | OutcomesArrived
     | CallsNotBegun
     | AbortRequested
@@ -159,7 +174,14 @@ class End(Struct, frozen=True, gc=False):
     error: ErrorInfo | None = None
 
 
-Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | End
+class AskApproval(Struct, frozen=True, gc=False):
+    """The question about call ``index`` is kept under this id until it is answered or void."""
+
+    index: int
+    approval: str
+
+
+Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | AskApproval | End
 
 
 # Effects that may start once the step is committed.

@@ -15,6 +15,8 @@ CUT = (
     "The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter answer, or in "
     "smaller steps."
 )
+DENIED = "This call was not approved, so it was not run. It had no effect."
+EXPIRED = "Nobody approved this call in time, so it was not run. It had no effect."
 PROGRESS = "Last progress that was saved before the call was interrupted:"
 
 
@@ -24,8 +26,18 @@ def settled_without(
     """The result of a call that did not give one itself; ``progress`` is what it last saved."""
     if why == "interrupted":
         return interrupted(call, INTERRUPTED, progress)
-    text = {"not_started": NOT_STARTED, "cut": CUT, "refused": problem or f"The tool {call.name!r} is not available."}
+    text = {
+        "not_started": NOT_STARTED,
+        "cut": CUT,
+        "expired": EXPIRED,
+        "refused": problem or f"The tool {call.name!r} is not available.",
+    }
     return error_result(call, text[why])
+
+
+def denied(call: ToolCallPart, reason: str | None) -> ToolResultMessage:
+    """The result of a call that a person did not allow, with the reason that was given."""
+    return error_result(call, f"{DENIED} Reason: {reason}" if reason else DENIED)
 
 
 def interrupted(call: ToolCallPart, text: str, progress: tuple[UserPart, ...]) -> ToolResultMessage:

@@ -1,6 +1,7 @@
 """What can go on now: a verdict over an operation's state and over what this process knows (the view). Pure.
 
-The driver turns a verdict into a fact, takes the step, and asks again until the verdict is ``Idle`` or ``SleepUntil``.
+The driver turns a verdict into a fact, takes the step, and asks again until the verdict is ``Idle``, ``SleepUntil`` or
+``AwaitAnswers``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from msgspec import Struct
 
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
+    Approved,
+    CallState,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     OperationState,
@@ -22,6 +26,7 @@ from agentlane.data.operations import (
     ReplayPolicy,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.machine.table import Rules
 
@@ -29,12 +34,16 @@ from agentlane.machine.table import Rules
 class CallView(Struct, frozen=True, gc=False):
     """What this process knows of one call: why it cannot run (text for the model), its policy now, and its manners.
 
-    ``policy`` is None when no implementation is here. ``problem`` is None when the arguments are valid.
+    ``policy`` is None when no implementation is here. ``problem`` is None when the arguments are valid. ``approval``
+    is whether a person is to be asked before its start: ``open`` until its predicate was asked, ``asking`` while that
+    is under way. ``unbound`` says that the stored yes is for other arguments.
     """
 
     policy: ReplayPolicy | None
     parallel: bool = True
     problem: str | None = None
+    approval: Literal["no", "yes", "open", "asking"] = "no"
+    unbound: bool = False
 
 
 class View(Struct, frozen=True, gc=False):
@@ -42,7 +51,8 @@ class View(Struct, frozen=True, gc=False):
 
     ``live`` are the calls whose effect runs in this pass or whose outcome has not been taken yet; ``not_begun`` are
     those that were intended but whose effect was then not started. ``request_live`` and ``request_not_begun`` say the
-    same of a model request. ``cut`` says that the answer ended at its length limit.
+    same of a model request. ``cut`` says that the answer ended at its length limit. ``expired`` are the calls that wait
+    for an answer whose time is over.
     """
 
     now: int
@@ -50,6 +60,7 @@ class View(Struct, frozen=True, gc=False):
     live: frozenset[int] = frozenset()
     not_begun: frozenset[int] = frozenset()
     cut: bool = False
+    expired: frozenset[int] = frozenset()
     request_live: bool = False
     request_not_begun: bool = False
     model_problem: ErrorInfo | None = None
@@ -82,7 +93,19 @@ class ReplayCall(Struct, frozen=True, gc=False):
     policy: ReplayPolicy
 
 
-SettledWithout: TypeAlias = Literal["not_started", "interrupted", "refused", "cut"]
+class AskPredicates(Struct, frozen=True, gc=False):
+    """Ask the application whether these planned calls need a person's yes."""
+
+    calls: tuple[int, ...]
+
+
+class AskApprovals(Struct, frozen=True, gc=False):
+    """Ask people about these calls, all of the running group together."""
+
+    calls: tuple[int, ...]
+
+
+SettledWithout: TypeAlias = Literal["not_started", "interrupted", "refused", "cut", "expired"]
 """Why a call gets a result that its tool did not give."""
 
 
@@ -114,6 +137,10 @@ class SleepUntil(Struct, frozen=True, gc=False):
     at: int
 
 
+class AwaitAnswers(Struct, frozen=True, gc=False):
+    """Nothing can go on before somebody outside answers."""
+
+
 class Idle(Struct, frozen=True, gc=False):
     """Something that runs in this pass must report first."""
 
@@ -124,15 +151,19 @@ Verdict: TypeAlias = (
     | DropRequest
     | StartCalls
     | ReplayCall
+    | AskPredicates
+    | AskApprovals
     | SettleCalls
     | Finish
     | GiveUp
     | Fail
     | SleepUntil
+    | AwaitAnswers
     | Idle
 )
 
 _IDLE = Idle()
+_AWAIT_ANSWERS = AwaitAnswers()
 
 
 def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
@@ -173,11 +204,26 @@ def may_replay(call: EffectPending, now: CallView, rules: Rules) -> bool:
     )
 
 
+def may_ask(call: EffectPending, now: CallView, rules: Rules) -> bool:
+    """Whether a call that an earlier pass began may run again if a person says so: no policy forbids it, nor its bound.
+
+    With a permit that is what its yes is worth.
+    """
+    return (
+        now.problem is None
+        and now.policy not in (None, "never")
+        and call.policy != "never"
+        and call.replays < rules.limits.max_replays
+    )
+
+
 def _plan_cancelled(state: Tools, view: View) -> Verdict:
     settle: list[tuple[int, SettledWithout]] = []
     for index, call in enumerate(state.calls):
-        if isinstance(call, Planned):
+        if isinstance(call, Planned | Approved):
             settle.append((index, "not_started"))
+        elif isinstance(call, WaitingApproval):
+            settle.append((index, "interrupted" if call.attempt else "not_started"))
         elif isinstance(call, EffectPending) and index not in view.live:
             begun = index not in view.not_begun or call.replays > 0
             settle.append((index, "interrupted" if begun else "not_started"))
@@ -188,6 +234,8 @@ def _plan_calls(state: Tools, view: View, rules: Rules) -> Verdict:
     if view.cut:
         settle = tuple((i, "cut") for i, call in enumerate(state.calls) if isinstance(call, Planned))
         return SettleCalls(settle) if settle else _IDLE  # type: ignore[arg-type]
+    if view.expired:
+        return SettleCalls(tuple((index, "expired") for index in sorted(view.expired)))
     recovery = _plan_recovery(state, view, rules)
     return recovery if recovery is not None else _plan_starts(state, view, rules)
 
@@ -196,6 +244,7 @@ def _plan_recovery(state: Tools, view: View, rules: Rules) -> Verdict | None:
     """Calls begun by an earlier pass come first: results for those that must not run again, the others one by one."""
     lost: list[tuple[int, SettledWithout]] = []
     again: list[tuple[int, ReplayPolicy]] = []
+    ask: list[int] = []
     replaying = False
     for index, call in enumerate(state.calls):
         if not isinstance(call, EffectPending):
@@ -203,42 +252,76 @@ def _plan_recovery(state: Tools, view: View, rules: Rules) -> Verdict | None:
         if index in view.live:
             replaying = replaying or call.replays > 0
             continue
-        policy = view.calls[index].policy
-        if policy is not None and may_replay(call, view.calls[index], rules):
-            again.append((index, policy))
+        now = view.calls[index]
+        asked = may_ask(call, now, rules)
+        if now.policy is not None and (may_replay(call, now, rules) or (asked and _permitted(call))):
+            again.append((index, now.policy))
+        elif asked:
+            ask.append(index)
         else:
             lost.append((index, "interrupted"))
     if lost:
         return SettleCalls(tuple(lost))
+    if ask:
+        return AskApprovals(tuple(ask))
     if replaying:
         return _IDLE
-    if again:
-        return ReplayCall(*again[0])
+    if again:  # beside nothing else: a yes may come when other calls run already
+        return _IDLE if view.live else ReplayCall(*again[0])
     return None
+
+
+def _permitted(call: EffectPending) -> bool:
+    return isinstance(call, EffectGranted) and call.permit
 
 
 def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
     refused: list[tuple[int, SettledWithout]] = []
     starts: list[tuple[int, ReplayPolicy]] = []
+    consult: list[int] = []
+    ask: list[int] = []
+    waits = consulting = full = False
     running = len(view.live)
     for index, call in enumerate(state.calls):
         if isinstance(call, OutcomeReady | Placed):
             continue
         now = view.calls[index]
-        if isinstance(call, EffectPending):
+        if isinstance(call, EffectPending | WaitingApproval):
+            waits = waits or isinstance(call, WaitingApproval)
             if not now.parallel:
                 break  # it runs alone
             continue
         if now.problem is not None or now.policy is None:
-            refused.append((index, "refused"))
+            if not full:
+                refused.append((index, "refused"))
             continue
-        if not now.parallel:
-            if running == 0 and not starts:
-                starts.append((index, now.policy))
+        if not now.parallel and (running or starts or waits):
             break  # a barrier: what is before it ends, it runs alone, then the later ones
-        if running + len(starts) >= rules.limits.max_parallel:
+        approval = _approval_of(call, now)
+        if approval == "no":
+            full = full or running + len(starts) >= rules.limits.max_parallel
+            if not full:
+                starts.append((index, now.policy))
+        else:  # it holds no slot
+            waits = True
+            consulting = consulting or approval == "asking"
+            if approval != "asking":
+                (ask if approval == "yes" else consult).append(index)
+        if not now.parallel:
             break
-        starts.append((index, now.policy))
     if refused:
         return SettleCalls(tuple(refused))
-    return StartCalls(tuple(starts)) if starts else _IDLE
+    if consult:
+        return AskPredicates(tuple(consult))
+    if ask and not consulting:
+        return AskApprovals(tuple(ask))
+    if starts:
+        return StartCalls(tuple(starts))
+    return _AWAIT_ANSWERS if waits and not consulting and not running else _IDLE
+
+
+def _approval_of(call: CallState, now: CallView) -> Literal["no", "yes", "open", "asking"]:
+    """Whether a person is to be asked before the start of a call that has not begun."""
+    if isinstance(call, Approved):
+        return "yes" if now.unbound else "no"
+    return now.approval

@@ -18,8 +18,10 @@ from msgspec.structs import replace
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo
 from agentlane.data.operations import (
+    Approved,
     CallState,
     Checkpoint,
+    EffectGranted,
     EffectPending,
     Generating,
     Limits,
@@ -30,11 +32,15 @@ from agentlane.data.operations import (
     RetryPolicy,
     RetryWait,
     Tools,
+    WaitingApproval,
 )
 from agentlane.ids import call_id
 from agentlane.machine.facts import (
     AbortRequested,
     Answered,
+    ApprovalGiven,
+    ApprovalsAsked,
+    AskApproval,
     CallsIntended,
     CallsNotBegun,
     Change,
@@ -195,9 +201,13 @@ def _intend_calls(state: Tools, fact: CallsIntended, rules: Rules) -> Step:
     calls = list(state.calls)
     effects: list[Effect] = []
     for index, policy in fact.calls:
-        if not isinstance(calls[index], Planned):
+        call = calls[index]
+        if isinstance(call, Approved):
+            calls[index] = EffectGranted(policy=policy, approval=call.approval)
+        elif isinstance(call, Planned):
+            calls[index] = EffectPending(policy=policy)
+        else:
             raise IllegalStep(f"call {index} is not planned: {state!r}")
-        calls[index] = EffectPending(policy=policy)
         effects.append(RunCall(index, attempt=1, replays=0))
     return Step(replace(state, calls=tuple(calls)), effects=tuple(effects), boundary="tool_intents")
 
@@ -209,9 +219,43 @@ def _intend_replay(state: Tools, fact: ReplayIntended, rules: Rules) -> Step:
         raise IllegalStep(f"call {fact.index} was not under way: {state!r}")
     _require("never" not in (call.policy, fact.policy), f"call {fact.index} must not run again", state)  # I7
     _require(call.replays < rules.limits.max_replays, f"call {fact.index} has used up its replays", state)
-    again = EffectPending(policy=fact.policy, attempt=call.attempt + 1, replays=call.replays + 1)
+    attempt, replays = call.attempt + 1, call.replays + 1
+    if isinstance(call, EffectGranted) and call.permit:
+        again: EffectPending = EffectGranted(fact.policy, attempt, replays, approval=call.approval)
+    else:
+        _require("ask" not in (call.policy, fact.policy), f"nobody allowed call {fact.index} to run again", state)
+        again = EffectPending(policy=fact.policy, attempt=attempt, replays=replays)
     effect = RunCall(fact.index, attempt=again.attempt, replays=again.replays)
     return Step(_with_call(state, fact.index, again), effects=(effect,), boundary="replay_intent")
+
+
+def _ask_approvals(state: Tools, fact: ApprovalsAsked, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "nobody is asked once an abort is asked for", state)
+    _require(bool(fact.calls), "nothing is asked", state)
+    calls = list(state.calls)
+    for index, approval in fact.calls:
+        call = calls[index]
+        if isinstance(call, Planned | Approved):
+            calls[index] = WaitingApproval(approval)
+        elif isinstance(call, EffectPending) and not (isinstance(call, EffectGranted) and call.permit):
+            _require(call.policy != "never", f"call {index} must not run again", state)  # I7
+            _require(call.replays < rules.limits.max_replays, f"call {index} has used up its replays", state)
+            calls[index] = WaitingApproval(approval, call.policy, call.attempt, call.replays)
+        else:
+            raise IllegalStep(f"there is nothing to ask about call {index}: {state!r}")
+    asked = tuple(AskApproval(index, approval) for index, approval in fact.calls)
+    return Step(replace(state, calls=tuple(calls)), asked, boundary="approval_asked")
+
+
+def _give_approval(state: Tools, fact: ApprovalGiven, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "an abort made every question void", state)
+    call = state.calls[fact.index]
+    if not isinstance(call, WaitingApproval) or call.approval != fact.approval:
+        raise IllegalStep(f"call {fact.index} does not wait for approval {fact.approval}: {state!r}")
+    after: CallState = Approved(fact.approval)
+    if call.attempt:
+        after = EffectGranted(call.policy, call.attempt, call.replays, approval=fact.approval, permit=True)
+    return Step(_with_call(state, fact.index, after), boundary="decision")
 
 
 def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
@@ -220,7 +264,7 @@ def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
     arrived = {outcome.index: outcome for outcome in fact.outcomes}
     _require(len(arrived) == len(fact.outcomes), "two outcomes for one call", state)  # I5
     for outcome in fact.outcomes:
-        if not isinstance(calls[outcome.index], (Planned, EffectPending)):
+        if isinstance(calls[outcome.index], (OutcomeReady, Placed)):
             raise IllegalStep(f"call {outcome.index} has one: {state!r}")  # I5
         calls[outcome.index] = OutcomeReady(terminate=outcome.terminate)
     changes: list[Change] = []
@@ -253,14 +297,20 @@ def _calls_not_begun(state: Tools, fact: CallsNotBegun, rules: Rules) -> Step:
     for index in fact.indices:
         call = calls[index]
         # A replay that never began is still a call that an earlier pass began.
-        if not isinstance(call, EffectPending):
+        if not isinstance(call, EffectPending) or (isinstance(call, EffectGranted) and call.permit):
             raise IllegalStep(f"call {index} was not under way: {state!r}")
-        calls[index] = (
-            Planned()
-            if call.replays == 0
-            else EffectPending(policy=call.policy, attempt=call.attempt - 1, replays=call.replays - 1)
-        )
+        calls[index] = _not_begun(call)
     return Step(replace(state, calls=tuple(calls)), boundary="close")
+
+
+def _not_begun(call: EffectPending) -> CallState:
+    """What the call was before the intent that came to nothing; a yes is not used up by it."""
+    if call.replays == 0:
+        return Approved(call.approval) if isinstance(call, EffectGranted) else Planned()
+    attempt, replays = call.attempt - 1, call.replays - 1
+    if isinstance(call, EffectGranted):
+        return EffectGranted(call.policy, attempt, replays, approval=call.approval, permit=True)
+    return EffectPending(policy=call.policy, attempt=attempt, replays=replays)
 
 
 # Ends.
@@ -297,6 +347,8 @@ TABLE: dict[tuple[type, type], Transition] = {
     (RetryWait, ModelUnavailable): _unavailable,
     (Tools, CallsIntended): _intend_calls,
     (Tools, ReplayIntended): _intend_replay,
+    (Tools, ApprovalsAsked): _ask_approvals,
+    (Tools, ApprovalGiven): _give_approval,
     (Tools, OutcomesArrived): _take_outcomes,
     (Tools, CallsNotBegun): _calls_not_begun,
     (Checkpoint, AbortRequested): _request_abort,

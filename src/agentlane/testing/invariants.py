@@ -16,7 +16,8 @@ Each violation is a line that begins with its number. ``check_invariants`` speak
 
     I1   an id is written once; what is stored is what was written (with a session)
     I2   commits are all or none (with a session); sequence numbers grow strictly
-    I6   no effect precedes its intent, and an intent starts its effect at most once
+    I6   no effect precedes its intent, and an intent starts its effect at most once; a call that waits for a person is
+         let go by that person's answer alone
     I7   a call marked ``never`` starts at most once
     I8   one terminal record per operation, and under a committed abort it says ``aborted``
     I11  a tip moves only to an entry appended in the same commit, or by navigation to one that was there before
@@ -34,10 +35,13 @@ from msgspec.structs import replace
 
 from agentlane.clock import SystemClock
 from agentlane.data import addresses, codec
+from agentlane.data.approvals import Decision
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
 from agentlane.data.operations import (
+    Approved,
     CallState,
+    EffectGranted,
     EffectPending,
     Generating,
     LaneState,
@@ -48,6 +52,7 @@ from agentlane.data.operations import (
     Planned,
     ReplayPolicy,
     Tools,
+    WaitingApproval,
 )
 from agentlane.data.usage import UsageTotals
 from agentlane.data.writes import Address, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
@@ -217,6 +222,8 @@ class _Snapshot:
     def _reserved(self) -> Iterator[str]:
         ledger = {row.row.id for row in self.ledger}
         staged, memos, outputs, frames = set[str](), set[str](), set[str](), set[str]()
+        asked: dict[str, str] = {}
+        batches = set[str]()
         for id, state in self.states.items():
             if isinstance(state, Generating):
                 frames.add(f"{id}|{state.response_id}")
@@ -230,9 +237,12 @@ class _Snapshot:
                     yield f"I4: call {reserved} is {type(call).__name__}, and its result is {reserved in self.by_id}"
                 if isinstance(call, OutcomeReady):
                     staged.add(reserved)
-                if isinstance(call, EffectPending):
+                batches.add(f"{id}|{reserved}")
+                if isinstance(call, EffectPending | WaitingApproval) and call.attempt:
                     outputs.add(f"{id}|{reserved}")
                     memos.add(f"{id}|{reserved}")
+                if isinstance(call, WaitingApproval) and state.cancel_requested_at is None:
+                    asked[call.approval] = reserved
         inbox = {key.split("|")[1] for key in self.values["inbox"]}
         for key in self.values["pending.entry"]:
             if key in self.by_id:
@@ -246,6 +256,12 @@ class _Snapshot:
         for key in self.values["op.memo"]:
             if key.rsplit("|", 1)[0] not in memos:
                 yield f"I4: op.memo/{key} of no running call"
+        for key in set(self.values["op.args"]) - batches:
+            yield f"I4: op.args/{key} of no call of an open batch"
+        questions = self.values["pending.approval"]
+        about = {key: codec.APPROVAL.decode(payload, key).call_id for key, payload in questions.items()}
+        if about != asked:
+            yield f"I4: approvals are open of {about}, and calls wait for {asked}"
         yield from (f"I4: frames {key} of no open request" for key in set(self.frames) - frames)
 
     def _batches(self) -> Iterator[str]:
@@ -454,6 +470,9 @@ class _TraceWalk:
         space, key = write.address
         if space == addresses.OP_STATE:
             state = state_of(write.payload)
+            known = self._states.get(key, [])
+            if len(known) == 1:
+                self._found += _let_go(commit, known[0], state)
             self._states[key] = [state]
             if state.cancel_requested_at is not None:
                 self._cancelled.add(key)
@@ -495,6 +514,27 @@ class _TraceWalk:
         )
 
 
+def _let_go(commit: Submitted, before: OperationState, after: OperationState) -> Iterator[str]:
+    """Calls that waited for a person and may start by this commit, without a yes in it."""
+    if not isinstance(before, Tools) or not isinstance(after, Tools) or before.answer != after.answer:
+        return
+    for index, (was, now) in enumerate(zip(before.calls, after.calls, strict=True)):
+        if isinstance(was, WaitingApproval) and isinstance(now, Planned | Approved | EffectPending):
+            yes = {decision.approval_id for decision in _decisions(commit) if decision.allow}
+            kept = isinstance(now, Approved | EffectGranted) and now.approval == was.approval
+            if not kept or was.approval not in yes:
+                id = call_id(after.answer, index)
+                yield f"I6: commit {commit.number} ({commit.name}) lets call {id} go, and nobody allowed it"
+
+
+def _decisions(commit: Submitted) -> list[Decision]:
+    return [
+        codec.DECISION.decode(write.payload, "trace")
+        for write in commit.writes
+        if isinstance(write, SetValue) and write.address.namespace == addresses.OP_DECISION
+    ]
+
+
 def _at_most_once(trace: Trace) -> Iterator[str]:
     starts: dict[tuple[str, int], int] = Counter((each.call_id, each.attempt) for each in trace.effects("call"))
     for (id, attempt), count in starts.items():
@@ -514,7 +554,7 @@ def _again_though_never(trace: Trace) -> Iterator[str]:
             for id, call in _calls_of(names[event.number]):
                 if isinstance(call, EffectPending):
                     policies.setdefault(id, {})[call.attempt] = call.policy
-                elif isinstance(call, Planned):
+                elif isinstance(call, Planned | Approved):
                     policies.pop(id, None)
         elif isinstance(event, Began) and event.kind == "call":
             known = policies.setdefault(event.call_id, {})

@@ -21,6 +21,7 @@ from agentlane.machine.outcomes import ABORTED, INTERRUPTED, NOT_STARTED
 from agentlane.session import Session
 from agentlane.testing.decoded import entry_of, state_of
 from agentlane.testing.invariants import check_nothing_written, check_trace, check_trace_against
+from agentlane.testing.matrix.answers import check_asked, is_refusal
 from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
@@ -196,12 +197,12 @@ def _check_result(
         elif all(each.again and not each.maybe for each in found):
             yield f"{what} is said to be interrupted, though each process that found it could run it again"
         return
-    if found and not any(each.again for each in found):
+    if found and not any(each.again or each.asks for each in found):
         yield f"{what} was found under way where it must not run again, and its result does not say so: {body.text!r}"
     if not starts:
         if body.text == NOT_STARTED and cancelled:
             return
-        if ran and not _refused_later(history, chapter, call, body):
+        if ran and not _refused_later(history, chapter, call, body) and not is_refusal(history, id, body):
             yield f"{what} has the result {body.text!r}, and its tool was never started"
         return
     last = starts[-1]
@@ -323,6 +324,7 @@ async def _check_ledger(
 def _check_starts(history: History[Any]) -> Iterator[str]:
     """Effects counted outside: never more than the policies and the deaths allow, and alike but for the attempt."""
     found = Counter(each.call_id for each in history.found_calls)
+    yield from check_asked(history)
     for id in dict.fromkeys(each.call_id for each in history.witness.starts):
         starts = history.witness.of_call(id)
         what = f"call {id} of {starts[0].tool!r}"

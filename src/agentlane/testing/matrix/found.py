@@ -9,6 +9,7 @@ from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.messages import AssistantMessage, ToolCallPart
 from agentlane.data.operations import (
+    EffectGranted,
     EffectPending,
     Generating,
     OperationConfig,
@@ -21,7 +22,7 @@ from agentlane.ids import call_id
 from agentlane.storage.contract import SessionStorage
 from agentlane.testing.decoded import state_of
 
-Current: TypeAlias = Literal["never", "safe", "idempotent", "missing", "inactive", "refused"]
+Current: TypeAlias = Literal["never", "safe", "idempotent", "ask", "missing", "inactive", "refused"]
 """What a process has for a call: its tool with a policy; no such tool; one that is not active; one that refuses the
 arguments."""
 
@@ -29,7 +30,8 @@ arguments."""
 class FoundCall(NamedTuple):
     """A call that a process found begun and without an outcome.
 
-    ``again`` is whether it may run again in there; ``maybe`` that an abort came later and may have been first.
+    ``again`` is whether it may run again in there, and ``asks`` whether it may if a person says so, which a permit has
+    from earlier; ``maybe`` that an abort came later and may have been first.
     """
 
     life: int
@@ -40,6 +42,7 @@ class FoundCall(NamedTuple):
     cancelled: bool
     again: bool
     maybe: bool = False
+    asks: bool = False
 
 
 class FoundRequest(NamedTuple):
@@ -107,7 +110,12 @@ class Findings:
             twice = ("safe", "idempotent")
             bounded = call.replays < config.limits.max_replays
             again = not cancelled and bounded and call.policy in twice and current in twice
-            self.calls[id] = FoundCall(self.life, id, operation_id, call.policy, current, cancelled, again)
+            able = ("safe", "idempotent", "ask")
+            asks = not cancelled and bounded and not again and call.policy in able and current in able
+            permit = isinstance(call, EffectGranted) and call.permit
+            again = again or (asks and permit)
+            judged = FoundCall(self.life, id, operation_id, call.policy, current, cancelled, again, asks=asks)
+            self.calls[id] = judged
 
     def aborted(self, operation_id: str) -> None:
         """An abort is committed: what may run again by now may not have begun to."""

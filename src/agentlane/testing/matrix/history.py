@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from agentlane.agent import Agent
 from agentlane.data import addresses
 from agentlane.data.operations import OutcomeReady, Placed, Tools
-from agentlane.data.results import OperationResult, Settled, Waiting
+from agentlane.data.results import OperationResult, RetryReason, Settled, Waiting
 from agentlane.data.writes import AppendElement, SetValue, Write
 from agentlane.ids import call_id
 from agentlane.lane import AgentLane
@@ -179,11 +179,15 @@ class Life(Generic[W]):
         return _Lane(lane._core, lane.agent)
 
     async def drive(self, lane: AgentLane[Any, Any], operation_id: str) -> OperationResult:
-        """Drive to the end; a wait for a retry passes at once."""
+        """Drive to the end; a wait for a retry passes at once. ``AssertionError`` where it waits for answers."""
         while True:
             outcome = await lane.drive(operation_id, wait_for_retry=False)
             if isinstance(outcome, Settled):
                 return outcome.result
+            if not _is_retry(outcome):
+                raise AssertionError(
+                    f"operation {operation_id} waits for answers, which only the act can give: {outcome}"
+                )
             _pass_by(self.clock, outcome)
 
     async def settled(self, call_id: str) -> None:
@@ -199,16 +203,27 @@ class _Lane(AgentLane[Any, Any]):
     """A lane on a clock that stands still: who sits out a wait for a retry lets it pass at once."""
 
     async def drive(
-        self, operation_id: str | None = None, *, wait_for_retry: bool = True, deps: Any = UNSET
+        self,
+        operation_id: str | None = None,
+        *,
+        wait_for_retry: bool = True,
+        wait_for_answers: bool = False,
+        deps: Any = UNSET,
     ) -> Settled | Waiting:
         while True:
-            outcome = await super().drive(operation_id, wait_for_retry=False, deps=deps)
-            if isinstance(outcome, Settled) or not wait_for_retry:
+            outcome = await super().drive(
+                operation_id, wait_for_retry=False, wait_for_answers=wait_for_answers, deps=deps
+            )
+            if isinstance(outcome, Settled) or not wait_for_retry or not _is_retry(outcome):
                 return outcome
             operation_id = outcome.operation_id
             clock = self._core.runtime.clock
             if isinstance(clock, ManualClock):
                 _pass_by(clock, outcome)
+
+
+def _is_retry(waiting: Waiting) -> bool:
+    return all(isinstance(each, RetryReason) for each in waiting.reasons)
 
 
 def _pass_by(clock: ManualClock, waiting: Waiting) -> None:

@@ -9,6 +9,7 @@ from agentlane.agent import Agent
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.operations import ReplayPolicy
 from agentlane.data.requests import Prompt
+from agentlane.testing.matrix.builtin.asked import drive_answering
 from agentlane.testing.matrix.builtin.hands import Body, Hands, check_effects, hand
 from agentlane.testing.matrix.found import Current
 from agentlane.testing.matrix.history import Life
@@ -21,7 +22,10 @@ from agentlane.tool_context import ToolContext
 STORED: dict[str, ReplayPolicy] = {"once": "never", "look": "safe", "put": "idempotent"}
 """The tools of the first process, with their policies."""
 
-CURRENT: tuple[Current, ...] = ("never", "safe", "idempotent", "missing", "inactive", "refused")
+ASKING: dict[str, ReplayPolicy] = {"check": "ask"}
+"""A tool of the first process that a person must allow to run again. It stands alone: it costs answers."""
+
+CURRENT: tuple[Current, ...] = ("never", "safe", "idempotent", "ask", "missing", "inactive", "refused")
 """What the processes after it have instead of each of them."""
 
 TURNS = 4
@@ -42,28 +46,30 @@ def _lingering(name: str) -> Body:
     return body
 
 
-def _tools(life: Life[Hands], current: Current) -> list[Tool[Any, Any]]:
+def _tools(life: Life[Hands], stored: dict[str, ReplayPolicy], current: Current) -> list[Tool[Any, Any]]:
     if life.number == 1:
-        return [hand(life, name, policy, body=_lingering(name)) for name, policy in STORED.items()]
+        return [hand(life, name, policy, body=_lingering(name)) for name, policy in stored.items()]
     match current:
         case "missing":
             return []
         case "refused":
-            return [hand(life, name, policy, validate=_refuse) for name, policy in STORED.items()]
+            return [hand(life, name, policy, validate=_refuse) for name, policy in stored.items()]
         case "inactive":
-            return [hand(life, name, policy) for name, policy in STORED.items()]
+            return [hand(life, name, policy) for name, policy in stored.items()]
         case _:
-            return [hand(life, name, current) for name in STORED]
+            return [hand(life, name, current) for name in stored]
 
 
-def _changed(current: Current, *, parallel: bool) -> Scenario[Hands]:
-    """Three calls of a stored policy each, and what the next process has for all of them."""
+def _changed(
+    current: Current, *, parallel: bool, names: str = "look once put once", stored: dict[str, ReplayPolicy] = STORED
+) -> Scenario[Hands]:
+    """Calls of a stored policy each, and what the next process has for all of them."""
 
     def agent(life: Life[Hands]) -> Agent[Any, Any]:
-        calls = [call("look", x=1), call("once", x=2), call("put", x=3), call("once", x=4)]
+        calls = [call(name, x=x) for x, name in enumerate(names.split(), 1)]
         return Agent(
             model=ScriptedModel([calls, "done"]),
-            tools=_tools(life, current),
+            tools=_tools(life, stored, current),
             max_parallel=8 if parallel else 1,
         )
 
@@ -72,9 +78,11 @@ def _changed(current: Current, *, parallel: bool) -> Scenario[Hands]:
         if current == "inactive" and life.number > 1 and lane.inspect().operation is not None:
             await lane.configure(tools=[])
         await lane.accept(Prompt("go"), operation_id="op-1")
-        await life.drive(lane, "op-1")
+        await drive_answering(life, lane, lambda approval: {"allow": True})
 
     how = "in parallel" if parallel else "one by one"
+    if stored is ASKING:
+        how = "that ask before they run again"
     return Scenario(
         f"calls {how}, whose tools are {current} afterwards", agent=agent, world=Hands, act=act, check=check_effects
     )
@@ -92,6 +100,7 @@ MODEL_GONE = Scenario("a model that is gone afterwards", agent=_other_model, wor
 
 PARALLEL = tuple(_changed(current, parallel=True) for current in CURRENT)
 ONE_BY_ONE = tuple(_changed(current, parallel=False) for current in CURRENT)
+ASKED_AGAIN = tuple(_changed(current, parallel=True, names="check check", stored=ASKING) for current in CURRENT)
 INACTIVE = PARALLEL[CURRENT.index("inactive")]
 
-CHANGED = (*PARALLEL, *ONE_BY_ONE, MODEL_GONE)
+CHANGED = (*PARALLEL, *ONE_BY_ONE, ASKED_AGAIN[CURRENT.index("safe")], MODEL_GONE)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentlane.testing.matrix.builtin.aborts import ABORT_LEFT, ABORT_TOOLS
+from agentlane.testing.matrix.builtin.asked import ASKED
 from agentlane.testing.matrix.builtin.bounds import REPLAYS
-from agentlane.testing.matrix.builtin.changed import INACTIVE, ONE_BY_ONE, PARALLEL
+from agentlane.testing.matrix.builtin.changed import ASKED_AGAIN, INACTIVE, ONE_BY_ONE, PARALLEL
 from agentlane.testing.matrix.builtin.history import RENAMED, REWOUND
 from agentlane.testing.matrix.builtin.limited import RETRIED
 from agentlane.testing.matrix.builtin.plain import BAD_CALLS, MEMO, RETRY, SLOTS, STREAM
@@ -45,7 +46,7 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
 async def reach_everywhere() -> CrashReport:
     """Kill at every boundary that the library has, and leave an operation in each of its states."""
     report = CrashReport()
-    for scenario in (BAD_CALLS, MEMO, STREAM, APPLICATION, REWOUND, RENAMED):
+    for scenario in (BAD_CALLS, MEMO, STREAM, APPLICATION, REWOUND, RENAMED, ASKED):
         report.merge(await crash_matrix(scenario, stores=["memory"], ways=["kill"], depth=Depth(again=0)))
     for scenario, store, text, places in _STOPS:
         report.merge(await crash_matrix(scenario, stores=[store], only=[text.format(place) for place in places]))
@@ -61,6 +62,11 @@ async def reach_pairs_one_by_one() -> CrashReport:
     """The same of calls that run one after the other."""
     placed = "commit.outcome_placed+tool_intents.after"
     return await _pairs(ONE_BY_ONE, ["commit.settlement+tool_intents.after#1", f"{placed}#1", f"{placed}#2"])
+
+
+async def reach_pairs_that_ask() -> CrashReport:
+    """Each policy of now of calls that a person must allow to run again."""
+    return await _pairs(ASKED_AGAIN, ["commit.settlement+tool_intents.after#1", "effect.tool.start#2"])
 
 
 async def _pairs(scenarios: Sequence[Scenario[Any]], places: Sequence[str]) -> CrashReport:

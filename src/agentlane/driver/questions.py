@@ -1,0 +1,93 @@
+"""What waits for people: approvals made from calls, what their answers write, and what a wait for them is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentlane.agent import Agent
+from agentlane.data import addresses
+from agentlane.data.approvals import Approval, Decision, arguments_digest
+from agentlane.data.messages import ToolCallPart
+from agentlane.data.operations import EffectPending, OperationState, RetryWait, Tools
+from agentlane.data.results import ApprovalReason, RetryReason, WaitReason
+from agentlane.data.writes import DeleteValue, Write
+from agentlane.driver.open_operation import OpenOperation
+from agentlane.ids import call_id
+
+
+def approval_of(
+    operation: OpenOperation,
+    state: Tools,
+    index: int,
+    approval_id: str,
+    call: ToolCallPart,
+    agent: Agent[Any, Any],
+    *,
+    now: int,
+) -> Approval:
+    """The question whether a call may start, or run again; ``call`` has the arguments that it would run with."""
+    again = isinstance(state.calls[index], EffectPending)
+    tool = agent.tools.get(call.name)
+    expires_ms = agent.approval_expires_ms
+    if tool is not None and tool.options.approval_expires_ms is not None:
+        expires_ms = tool.options.approval_expires_ms
+    question = f"May the tool {call.name!r} run?"
+    if again:
+        question = (
+            f"The tool {call.name!r} was about to run when the process stopped, and no outcome was saved. It may not "
+            "have started, may have run in part, or may have finished. May it run again?"
+        )
+    return Approval(
+        approval_id=approval_id,
+        lane=operation.meta.lane,
+        operation_id=operation.id,
+        call_id=call_id(state.answer, index),
+        tool=call.name,
+        kind="replay" if again else "call",
+        question=question,
+        arguments=call.arguments,
+        digest=arguments_digest(call.arguments),
+        progress=operation.progress.get(index, ()) if again else (),
+        asked_at=now,
+        expires_at=None if expires_ms is None else now + expires_ms,
+    )
+
+
+def is_expired(approval: Approval, now: int) -> bool:
+    """Whether the time for an answer is over."""
+    return approval.expires_at is not None and now >= approval.expires_at
+
+
+def expired_no(approval: Approval, now: int) -> Decision:
+    """The no that comes of nobody's answer."""
+    return Decision(
+        approval_id=approval.approval_id,
+        call_id=approval.call_id,
+        tool=approval.tool,
+        kind=approval.kind,
+        allow=False,
+        digest=approval.digest,
+        at=now,
+        expired=True,
+    )
+
+
+def voiding(operation: OpenOperation) -> list[Write]:
+    """What an abort writes of the questions that are open: they are void."""
+    return [DeleteValue(addresses.pending_approval(each.approval_id)) for each in operation.pending.values()]
+
+
+def next_expiry(operation: OpenOperation) -> int | None:
+    """When the first of the open questions expires."""
+    times = [each.expires_at for each in operation.pending.values() if each.expires_at is not None]
+    return min(times, default=None)
+
+
+def wait_reasons(operation: OpenOperation, state: OperationState) -> tuple[WaitReason, ...]:
+    """What an operation waits for, in the order of its calls."""
+    if isinstance(state, RetryWait):
+        return (RetryReason(not_before=state.not_before, attempt=state.attempt + 1, error=state.error),)
+    return tuple(
+        ApprovalReason(approval_id=each.approval_id, call_id=each.call_id, tool=each.tool, expires_at=each.expires_at)
+        for _, each in sorted(operation.pending.items())
+    )

@@ -1,0 +1,139 @@
+"""Scenarios in which people are asked: before calls start, and before interrupted ones run again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from agentlane.agent import Agent
+from agentlane.approval import ApprovalInfo
+from agentlane.data.approvals import Approval
+from agentlane.data.messages import ToolResultMessage
+from agentlane.data.requests import Prompt
+from agentlane.data.results import Settled
+from agentlane.errors import ApprovalNotPending
+from agentlane.lane import AgentLane
+from agentlane.testing.matrix.builtin.hands import Hands, check_effects, hand, mixed
+from agentlane.testing.matrix.history import History, Life
+from agentlane.testing.matrix.scenario import Act, Scenario
+from agentlane.testing.models import ScriptedModel
+from agentlane.testing.script import call
+from agentlane.tool import Tool
+
+Choose = Callable[[Approval], dict[str, Any] | None]
+"""What to answer: the options of ``decide``; None leaves it to expire."""
+
+
+async def answer_all(life: Life[Hands], lane: AgentLane[Any, Any], choose: Choose) -> bool:
+    """Answer everything that waits on the lane; whether there was anything."""
+    found = [each for each in life.session.approvals() if each.lane == lane.name]
+    answered = False
+    for approval in found:
+        options = choose(approval)
+        if options is not None:
+            answered = True
+            try:
+                await lane.decide(approval.approval_id, **options)
+            except ApprovalNotPending:
+                pass  # an abort was first
+    return answered
+
+
+async def drive_answering(life: Life[Hands], lane: AgentLane[Any, Any], choose: Choose) -> None:
+    """Drive to the end, and answer whatever is waited for; what is left unanswered expires."""
+    while True:
+        outcome = await lane.drive("op-1")
+        if isinstance(outcome, Settled):
+            return
+        if not await answer_all(life, lane, choose) and outcome.wake_at is not None:
+            life.clock.advance(max(0, outcome.wake_at - life.clock.now_ms()))
+
+
+def answering(choose: Choose) -> Act[Hands]:
+    """An act that accepts, drives and answers."""
+
+    async def act(life: Life[Hands]) -> None:
+        lane = await life.lane()
+        await lane.accept(Prompt("go"), operation_id="op-1")
+        await drive_answering(life, lane, choose)
+
+    return act
+
+
+def asking(life: Life[Hands], name: str, **options: Any) -> Tool[Any, Any]:
+    """A tool of the hands that a person is asked about."""
+    tool = hand(life, name, options.pop("replay", "never"))
+    return Tool(name, tool.function, replay=tool.options.replay, **options)
+
+
+async def _only_odd(arguments: dict[str, Any], info: ApprovalInfo[Any]) -> bool:
+    await asyncio.sleep(0)
+    return bool(arguments["x"] % 2)
+
+
+def _by_number(approval: Approval) -> dict[str, Any] | None:
+    """Yes to 1 and 7, other arguments instead of 2, no to 3."""
+    x = approval.arguments["x"]
+    if x == 2:
+        return {"allow": True, "args": {"x": 20}, "by": "somebody"}
+    return {"allow": x != 3, "reason": None if x != 3 else "not three"}
+
+
+def _check_asked(history: History[Hands]) -> None:
+    check_effects(history)
+    labels = [label for label, _ in history.world.effects]
+    if {"ask:2", "ask:3"} & set(labels):
+        raise AssertionError(f"what nobody allowed took effect: {labels}")
+    for message in history.messages:
+        if isinstance(message, ToolResultMessage) and "not three" in message.text and not message.is_error:
+            raise AssertionError(f"a no is no error: {message}")
+
+
+ASKED = Scenario(
+    "calls that people are asked about: yes, other arguments, no",
+    world=Hands,
+    check=_check_asked,
+    act=answering(_by_number),
+    agent=lambda life: Agent(
+        model=ScriptedModel(
+            [
+                [call("ask", x=1), call("ask", x=2), call("safe", x=4), call("ask", x=3), call("maybe", x=6)],
+                [call("maybe", x=7), call("alone", x=8)],
+                "done",
+            ]
+        ),
+        tools=[asking(life, "ask", approval=True), asking(life, "maybe", approval=_only_odd), *mixed(life)],
+    ),
+)
+
+
+def _first_only(approval: Approval) -> dict[str, Any] | None:
+    return {"allow": True} if approval.arguments["x"] == 1 else None
+
+
+EXPIRED = Scenario(
+    "an approval that expires beside one that is given, and a barrier behind them",
+    world=Hands,
+    check=check_effects,
+    act=answering(_first_only),
+    agent=lambda life: Agent(
+        model=ScriptedModel([[call("ask", x=1), call("ask", x=2), call("alone", x=3)], "done"]),
+        tools=[asking(life, "ask", approval=True, approval_expires_ms=5_000), *mixed(life)],
+    ),
+)
+
+
+REPLAYED = Scenario(
+    "calls that run again only if a person says so",
+    world=Hands,
+    check=check_effects,
+    act=answering(lambda approval: {"allow": approval.arguments["x"] != 3}),
+    agent=lambda life: Agent(
+        model=ScriptedModel([[call("check", x=1), call("safe", x=2), call("check", x=3)], "done"]),
+        tools=[hand(life, "check", "ask"), hand(life, "safe", "safe")],
+        max_replays=2,
+    ),
+)
+
+ASKS = (ASKED, EXPIRED, REPLAYED)
