@@ -1,6 +1,7 @@
 """agentlane: ongoing agent work that survives being killed."""
 
 from agentlane.agent import Agent, RunInfo
+from agentlane.agent_tool import AgentTool, agent_tool
 from agentlane.approval import ApprovalInfo, ApprovalPredicate
 from agentlane.branch import Branch
 from agentlane.clock import Clock, SystemClock
@@ -51,6 +52,7 @@ from agentlane.data.results import (
     AbortReceipt,
     Admitted,
     ApprovalReason,
+    ChildReason,
     OperationResult,
     RetryReason,
     Settled,
@@ -120,6 +122,7 @@ __all__ = [
     "Agent",
     "AgentLane",
     "AgentLaneError",
+    "AgentTool",
     "AnswerEnded",
     "AnswerShown",
     "Approval",
@@ -134,6 +137,7 @@ __all__ = [
     "CallRecord",
     "CallRequested",
     "CallStarted",
+    "ChildReason",
     "Clock",
     "CorruptSession",
     "Custom",
@@ -243,6 +247,7 @@ __all__ = [
     "WrongLoop",
     "WrongProcess",
     "accept",
+    "agent_tool",
     "drive",
     "open_session",
     "requestAbort",

@@ -17,7 +17,7 @@ from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import deciding, idle, navigating, retrying, verbs
+from agentlane.driver import aborting, deciding, idle, navigating, retrying, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import NoActiveOperation
@@ -96,7 +96,7 @@ class AgentLane(Branch, Generic[Deps, Output]):
         nothing and says so. Cancelled: the abort is committed or not; asking again tells. Allowed from inside a tool.
         Raises ``UnknownOperation`` or ``OperationMismatch``.
         """
-        return await verbs.request_abort(self._core, operation_id)
+        return await aborting.request_abort(self._core, operation_id)
 
     async def requestAbort(self, operation_id: str) -> AbortReceipt:
         """The same as ``request_abort``."""

@@ -293,7 +293,7 @@ class Session(SessionData):
     ) -> None:
         core = self._cores.get(name)
         if core is None:
-            core = self._cores[name] = LaneCore(self._runtime, name, tip)
+            core = self._cores[name] = LaneCore(self._runtime, name, tip, self._cores)
         operation = None
         if state is not None and state.current is not None:
             operation = operations.get(state.current)
@@ -356,7 +356,7 @@ class Session(SessionData):
     def _core(self, name: str) -> LaneCore:
         core = self._cores.get(name)
         if core is None:
-            core = self._cores[name] = LaneCore(self._runtime, name, None)
+            core = self._cores[name] = LaneCore(self._runtime, name, None, self._cores)
         return core
 
     def _making_lane(

@@ -39,6 +39,7 @@ from agentlane.data.operations import (
     OperationConfig,
     OperationMeta,
     OutcomeReady,
+    ParentCall,
     Placed,
     Planned,
     RetryPolicy,
@@ -46,6 +47,7 @@ from agentlane.data.operations import (
     RunLimits,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.data.requests import RequestInfo
 from agentlane.data.results import OperationResult
@@ -144,6 +146,7 @@ STATES = {
         cancel_requested_at=99,
     ),
     "tools.bare": Tools(calls=(Planned(),), answer=ANSWER),
+    "tools.child": Tools(calls=(WaitingChild(),), answer=ANSWER),
     "tools.full": Tools(
         calls=(
             Planned(),
@@ -209,6 +212,15 @@ META = OperationMeta(
     started_at=1000,
     key_operation="op-1",
 )
+CHILD_META = OperationMeta(
+    lane="child:c",
+    request=RequestInfo(kind="prompt", digest="d" * 32),
+    inputs=(ENTRY,),
+    start_tip=None,
+    started_at=1000,
+    key_operation="c",
+    parent_call=ParentCall(lane="main", operation_id="op-1"),
+)
 RESULT = OperationResult(
     operation_id="op-1",
     lane="main",
@@ -230,6 +242,7 @@ SAMPLES: dict[str, Sample] = {
     **{f"op.state.{name}.timed": Sample(codec.STATE, state) for name, state in TIMED.items()},
     "op.meta": Sample(codec.META, META),
     "op.meta.retry": Sample(codec.META, replace(META, retry_of="op-0")),
+    "op.meta.child": Sample(codec.META, CHILD_META),
     "op.config.bare": Sample(codec.CONFIG, OperationConfig(agent="coder")),
     "op.config.asked": Sample(
         codec.CONFIG,

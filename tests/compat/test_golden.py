@@ -70,6 +70,7 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         results.Settled,
         results.RetryReason,
         results.ApprovalReason,
+        results.ChildReason,
         results.Waiting,
         results.AbortReceipt,
         usage.Stats,

@@ -36,12 +36,13 @@ def test_every_example_has_a_test_here() -> None:
     examples = {path.name for path in EXAMPLES.glob("[!_]*.py")}
 
     assert examples == {
+        "agents_as_tools.py",
         "approve_across_a_restart.py",
-        "quickstart.py",
         "crash_and_resume.py",
         "crash_test_your_agent.py",
-        "stream_to_a_terminal.py",
+        "quickstart.py",
         "several_lanes.py",
+        "stream_to_a_terminal.py",
     }
 
 
@@ -52,6 +53,15 @@ def test_quickstart_answers_and_answers_again_from_the_store(tmp_path: Path) -> 
     assert (first.returncode, first.stdout) == (0, "It is a short one.\n"), first.stderr
     assert (second.returncode, second.stdout) == (0, "It is a short one.\n"), second.stderr
     assert (tmp_path / "work.db").is_file()
+
+
+def test_one_agent_asks_another_and_once_is_enough(tmp_path: Path) -> None:
+    first = run("agents_as_tools.py", cwd=tmp_path)
+    second = run("agents_as_tools.py", cwd=tmp_path)
+
+    told = "Lyon is the larger one.\nchild: 5 messages\nmain: 4 messages\n"
+    assert (first.returncode, first.stdout) == (0, told), first.stderr
+    assert (second.returncode, second.stdout) == (0, told), second.stderr
 
 
 def test_quickstart_is_the_sample_of_the_readme() -> None:

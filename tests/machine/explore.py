@@ -24,6 +24,8 @@ from tests.machine.world import (
     ASKS_BEFORE_A_REPLAY,
     BAD_ARGUMENTS,
     BARRIER,
+    CHILD,
+    CHILD_BARRIER,
     CONSULTED,
     CONSULTING,
     KEYED,
@@ -121,6 +123,7 @@ def never_ends(count: int, ends: Iterable[int], calm_from: array[int], calm_to: 
 
 
 KINDS = (PLAIN, NEVER, BARRIER, MISSING)
+WITH_CHILDREN = (PLAIN, NEVER, BARRIER, CHILD, CHILD_BARRIER, MISSING)
 ALL_KINDS = (PLAIN, KEYED, NEVER, BARRIER, NEVER_BARRIER, MISSING, BAD_ARGUMENTS)
 
 ASKED_KINDS = (PLAIN, ASKED, CONSULTED, CONSULTING, ASKED_BARRIER, BARRIER, MISSING, ASKS_BEFORE_A_REPLAY)
@@ -147,11 +150,13 @@ REDUCED = (
         room=(1, 2),
         lost=LOST_ASKED,
     ),
+    Scope("runs of other agents", 2, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), WITH_CHILDREN),
 )
 WHOLE = (
     Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
     Scope("no retries, two restarts, two replays", 3, 2, 2, scope_rules(attempts=1, restarts=2, replays=2), ALL_KINDS),
     Scope("neither restarts nor replays", 3, 2, 2, scope_rules(attempts=3, restarts=0, replays=0), ALL_KINDS),
+    Scope("three calls and children", 3, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), WITH_CHILDREN),
 )
 
 

@@ -21,6 +21,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.data.results import Status
 from agentlane.ids import call_id
@@ -32,6 +33,8 @@ from agentlane.machine.facts import (
     AskApproval,
     CallsIntended,
     CallsNotBegun,
+    ChildrenStarted,
+    DriveChild,
     End,
     Fact,
     Failed,
@@ -46,6 +49,7 @@ from agentlane.machine.facts import (
     RequestModel,
     RunCall,
     StageResult,
+    StartChild,
     Step,
 )
 from agentlane.machine.table import Rules
@@ -106,6 +110,8 @@ class _Judged:
             case CallsIntended():
                 self._only()
                 return self._intended([index for index, _ in fact.calls], again=False)
+            case ChildrenStarted():
+                return self._children_started(list(fact.indices))
             case ReplayIntended():
                 self._only()
                 return self._intended([fact.index], again=True)
@@ -275,6 +281,20 @@ class _Judged:
         self._others_unmoved(indices)
         return self.world._replace(calls=tuple(calls))
 
+    def _children_started(self, indices: list[int]) -> World:
+        world, after = self.world, self.taken.state
+        if not isinstance(after, Tools):
+            broken("I6 intents", self)
+        calls = list(world.calls)
+        for index in indices:
+            hold("I7 never", calls[index] == NEW, self)  # an operation of its own is accepted once
+            hold("I6 intents", isinstance(after.calls[index], WaitingChild), self)
+            calls[index] = Call("running", child=True)
+        hold("I6 intents", self.taken.effects == tuple(DriveChild(index) for index in indices), self)
+        hold("I4 ids", self.taken.changes == tuple(StartChild(world.answer or "", index) for index in indices), self)
+        self._others_unmoved(indices)
+        return world._replace(calls=tuple(calls))
+
     def _settled(self, fact: OutcomesArrived) -> World:
         world, state = self.world, self._state()
         if not isinstance(state, Tools):
@@ -399,6 +419,8 @@ def _says(call: CallState, happened: Call) -> bool:
     match call:
         case Planned():
             return happened.intents == 0 and happened.result == "" and happened.answer == ""
+        case WaitingChild():
+            return happened.child and happened.result == ""
         case Approved():
             return happened.intents == 0 and happened.result == "" and happened.answer == "given"
         case WaitingApproval():

@@ -17,6 +17,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.machine.planning import (
     AskApprovals,
@@ -24,6 +25,7 @@ from agentlane.machine.planning import (
     AskPredicates,
     AwaitAnswers,
     CallView,
+    DriveChildren,
     DropRequest,
     Fail,
     Finish,
@@ -55,7 +57,8 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
             )
             hold("liveness", runs or asking, told)
         case AwaitAnswers():
-            hold("liveness", any(call.answer == "asked" for call in world.calls) and not world.aborted, told)
+            waits = any(call.answer == "asked" or call.process == "waiting" for call in world.calls)
+            hold("liveness", waits and not world.aborted, told)
             hold("liveness", not any(call.process in LIVE for call in world.calls), told)
             hold("yes", not _may_go_on(world, view.calls), told)
         case AskPredicates(calls):
@@ -83,9 +86,17 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
         case Finish():
             due = isinstance(state, Checkpoint) and state.next == "finish"
             hold("I8 end", world.aborted or due, told)
-        case StartCalls(calls):
-            _check_starts(world, view.calls, rules, [index for index, _ in calls])
+        case StartCalls(calls, children):
+            starts = [index for index, _ in calls]
+            hold("alone", starts == sorted(starts) and list(children) == sorted(children), told)
+            _check_starts(world, view.calls, rules, sorted([*starts, *children]))
             hold("policies", all(view.calls[i].policy == policy for i, policy in calls), told)
+            hold("policies", [i for i in (*starts, *children) if view.calls[i].child] == list(children), told)
+        case DriveChildren(indices):
+            idle = ("", "waiting") if world.aborted else ("",)
+            children = [(index, call) for index, call in enumerate(world.calls) if call.child and call.result == ""]
+            left = [index for index, call in children if call.process in idle]
+            hold("truth", list(indices) == left and bool(left), told)
         case ReplayCall(index, policy):
             _check_replay(world, view.calls, rules, index)
             hold("policies", view.calls[index].policy == policy, told)
@@ -110,10 +121,10 @@ def _may_go_on(world: World, views: Sequence[CallView]) -> bool:
     if not isinstance(state, Tools):
         return True
     waits = False
-    for call, seen in zip(state.calls, views, strict=True):
+    for call, seen, happened in zip(state.calls, views, world.calls, strict=True):
         if isinstance(call, OutcomeReady | Placed):
             continue
-        if not isinstance(call, WaitingApproval):
+        if not isinstance(call, WaitingApproval) and happened.process != "waiting":
             return seen.parallel or not waits
         waits = True
         if not seen.parallel:
@@ -183,6 +194,8 @@ def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts:
         if isinstance(call, EffectPending):
             hold("alone", index in running, told)
             hold("alone", call.replays == 0, told)
+        elif isinstance(call, WaitingChild):
+            hold("alone", index in running or world.calls[index].process == "waiting", told)
     for index in starts:
         view = views[index]
         call = state.calls[index]
@@ -195,12 +208,12 @@ def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts:
                 continue
             beside = before in starts or before in running or not _is_about_to_start(state.calls[before], views[before])
             hold("alone", view.parallel and beside, told)
-    hold("alone", not any(world.calls[index].alone for index in running), told)
+    hold("alone", not any(call.alone and call.process in (*LIVE, "waiting") for call in world.calls), told)
 
 
 def _is_about_to_start(call: CallState, seen: CallView) -> bool:
     """Whether a call before others is neither one that waits for an answer nor one that is about to."""
-    if isinstance(call, WaitingApproval):
+    if isinstance(call, WaitingApproval | WaitingChild):
         return not seen.parallel
     return _wants(call, seen) == "no" or not seen.parallel
 
@@ -210,7 +223,7 @@ def _check_replay(world: World, views: Sequence[CallView], rules: Rules, index: 
     hold("abort", not world.aborted, told)
     if not isinstance(state, Tools):
         broken("legal", told)
-    hold("alone", not any(call.process in LIVE for call in world.calls), told)
+    hold("alone", not any(call.process in LIVE and not call.child for call in world.calls), told)
     stored = state.calls[index]
     if not isinstance(stored, EffectPending):
         broken("legal", told)

@@ -28,6 +28,7 @@ from agentlane.machine.facts import (
     ApprovalsAsked,
     CallsIntended,
     CallsNotBegun,
+    ChildrenStarted,
     Fact,
     Failed,
     Finished,
@@ -58,6 +59,7 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield OutcomesArrived(())
     yield CallsNotBegun(())
     yield ApprovalsAsked(())
+    yield ChildrenStarted(())
     count = len(state.calls) if isinstance(state, Tools) else 1
     for index in range(count):
         for policy in POLICIES:
@@ -70,6 +72,7 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
         for indices in combinations(range(count), size):
             yield CallsIntended(tuple((index, "safe") for index in indices))
             yield CallsNotBegun(indices)
+            yield ChildrenStarted(indices)
             yield OutcomesArrived(tuple(outcome(index) for index in indices))
 
 
@@ -92,6 +95,9 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case CallsIntended(intended):
             planned = all(isinstance(calls[index], Planned | Approved) for index, _ in intended) if calls else False
             return planned and bool(intended) and not cancelled
+        case ChildrenStarted(started):
+            planned = bool(calls) and all(isinstance(calls[index], Planned | Approved) for index in started)
+            return planned and bool(started) and not cancelled
         case ReplayIntended(index, policy):
             call = calls[index] if calls else None
             if not isinstance(call, EffectPending) or cancelled:

@@ -18,6 +18,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.machine import planning, table
 from agentlane.machine.facts import (
@@ -27,6 +28,7 @@ from agentlane.machine.facts import (
     ApprovalsAsked,
     CallsIntended,
     CallsNotBegun,
+    ChildrenStarted,
     Fact,
     Failed,
     Finished,
@@ -45,6 +47,7 @@ from agentlane.machine.planning import (
     AskPredicates,
     AwaitAnswers,
     CallView,
+    DriveChildren,
     DropRequest,
     Fail,
     Finish,
@@ -65,6 +68,8 @@ from tests.machine.judged_verdicts import check_told, check_verdict
 from tests.machine.promises import broken
 from tests.machine.world import (
     BARRIER,
+    CHILD,
+    CHILD_BARRIER,
     LIVE,
     LOST_KINDS,
     MISSING,
@@ -120,9 +125,13 @@ class Moves:
             check_told(world, verdict)
             for fact in _facts(world, verdict, self.scope.models):
                 after = self._taken(world, fact)
-                if alone:
-                    after = _with(after, [fact.calls[0][0]], alone=True) if isinstance(fact, CallsIntended) else after
+                if alone and isinstance(fact, CallsIntended):
+                    after = _with(after, [fact.calls[0][0]], alone=True)
+                elif alone and isinstance(fact, ChildrenStarted):
+                    after = _with(after, [fact.indices[0]], alone=True)
                 yield Move(fact, after, calm=not _asks_anew(world, fact))
+            if isinstance(verdict, DriveChildren):
+                yield Move("children are driven again", _with(world, list(verdict.indices), process="running"))
         yield from self._request_moves(world)
         yield from self._call_moves(world)
         yield from self._disturbances(world)
@@ -142,8 +151,8 @@ class Moves:
         for view, rules in self._views(world, state):
             verdict = self.machine.plan(state, view, rules)
             check_verdict(world, view, rules, verdict)
-            starts = verdict.calls if isinstance(verdict, StartCalls) else ()
-            found[verdict, any(not view.calls[index].parallel for index, _ in starts)] = None
+            starts = [i for i, _ in verdict.calls] + [*verdict.children] if isinstance(verdict, StartCalls) else []
+            found[verdict, any(not view.calls[index].parallel for index in starts)] = None
         self._verdicts[key] = list(found)
         return self._verdicts[key]
 
@@ -156,13 +165,14 @@ class Moves:
                 yield view, self.scope.rules
             return
         live_calls = frozenset(index for index, call in enumerate(world.calls) if call.process in LIVE)
+        waiting = frozenset(index for index, call in enumerate(world.calls) if call.process == "waiting")
         not_begun_calls = frozenset(index for index, call in enumerate(world.calls) if call.process == "not_begun")
         kinds = [self._kinds(world, call, happened) for call, happened in zip(state.calls, world.calls, strict=True)]
         starting = any(isinstance(call, Planned | Approved) for call in state.calls)
         asked = [] if world.aborted else [i for i, call in enumerate(state.calls) if isinstance(call, WaitingApproval)]
         for calls, late in product(product(*kinds), product((False, True), repeat=len(asked))):
             expired = frozenset(index for index, is_late in zip(asked, late, strict=True) if is_late)
-            view = View(0, calls, live_calls, not_begun_calls, world.cut, expired)
+            view = View(0, calls, live_calls, not_begun_calls, world.cut, expired, waiting=waiting)
             for rules in self._rooms if starting else self._rooms[-1:]:
                 yield view, rules
 
@@ -170,6 +180,8 @@ class Moves:
         """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
         if isinstance(call, WaitingApproval):
             return PLAIN, BARRIER, MISSING
+        if isinstance(call, WaitingChild):
+            return (CHILD_BARRIER,) if happened.alone else (CHILD, CHILD_BARRIER, MISSING)
         if not isinstance(call, Planned | Approved | EffectPending):
             return (PLAIN,)
         if isinstance(call, EffectPending) and happened.process in LIVE:
@@ -222,6 +234,10 @@ class Moves:
             elif isinstance(call, WaitingApproval) and not world.aborted:
                 for answer in (ApprovalGiven(index, call.approval), OutcomesArrived((Outcome(index, DENIED[index]),))):
                     yield Move(answer, self._taken(world, answer))
+            elif isinstance(call, WaitingChild) and happened.process == "waiting":
+                yield Move(f"child {index} can go on", _with(world, [index], process=""))
+            elif isinstance(call, WaitingChild) and happened.process == "running":
+                yield Move(f"child {index} waits", _with(world, [index], process="waiting"), calm=False)
         running = [index for index, call in enumerate(world.calls) if call.process == "running"]
         for count in range(1, len(running) + 1):
             for order in permutations(running, count):
@@ -265,8 +281,8 @@ def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
             return [*(_interrupted(world, None, index) for index in here), _interrupted(world, UNAVAILABLE)]
         case DropRequest():
             return [Answered(NOT_SENT, now=0, jitter=0.0)]
-        case StartCalls(calls):
-            return [CallsIntended(calls)]
+        case StartCalls(calls, children):  # the driver takes both steps in one commit
+            return [ChildrenStarted(children)] if children else [CallsIntended(calls)]
         case ReplayCall(index, policy):
             return [ReplayIntended(index, policy)]
         case AskApprovals(asked):
@@ -279,7 +295,7 @@ def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
             return [ModelUnavailable(error)]
         case Fail(error):
             return [Failed(error)]
-        case AskPredicates() | AwaitAnswers() | SleepUntil() | Idle():
+        case AskPredicates() | AwaitAnswers() | SleepUntil() | Idle() | DriveChildren():
             return []
         case _:
             assert_never(verdict)

@@ -30,6 +30,7 @@ from agentlane.machine.facts import (
     Answered,
     CallsIntended,
     CallsNotBegun,
+    ChildrenStarted,
     End,
     Fact,
     Finished,
@@ -46,6 +47,7 @@ from agentlane.machine.facts import (
 from agentlane.machine.planning import (
     AskApprovals,
     AskModel,
+    DriveChildren,
     Finish,
     Idle,
     RecoverRequest,
@@ -208,6 +210,26 @@ def ended_anywhere(state: OperationState, fact: Fact, rules: Rules) -> Step:
 
 def settles_nothing(state: Any, view: View, verdict: Verdict) -> Verdict:
     return SettleCalls(()) if isinstance(verdict, SettleCalls) else verdict
+
+
+def waits_for_children_left(state: Any, view: View, verdict: Verdict) -> Verdict:
+    return Idle() if isinstance(verdict, DriveChildren) else verdict
+
+
+def drives_what_waits(state: Any, view: View, rules: Rules) -> tuple[Any, View, Rules]:
+    return state, replace(view, waiting=frozenset()), rules
+
+
+def interrupts_children(state: Any, view: View, verdict: Verdict) -> Verdict:
+    if not isinstance(verdict, DriveChildren):
+        return verdict
+    return SettleCalls(tuple((index, "interrupted") for index in verdict.indices))
+
+
+def starts_children_as_calls(state: Any, view: View, verdict: Verdict) -> Verdict:
+    if not isinstance(verdict, StartCalls):
+        return verdict
+    return StartCalls((*verdict.calls, *((index, "safe") for index in verdict.children)))
 
 
 def waits_for_the_lost(state: Any, view: View, rules: Rules) -> tuple[Any, View, Rules]:
@@ -403,6 +425,10 @@ def forgets_the_cut(state: Any, fact: Any, taken: Step) -> Step:
     return after_of(taken, code=None) if isinstance(taken.state, Checkpoint) else taken
 
 
+def drives_no_child(state: Any, fact: Any, taken: Step) -> Step:
+    return replace(taken, effects=()) if isinstance(fact, ChildrenStarted) else taken
+
+
 def runs_the_same_turn_again(state: Any, fact: Any, taken: Step) -> Step:
     return after_of(taken, turn=state.turn) if isinstance(fact, RequestIntended) else taken
 
@@ -466,6 +492,11 @@ BUGS: tuple[Bug, ...] = (
     Bug("an interrupted answer gets no entry", "I4 ids", told(without(PlaceAnswer))),
     Bug("a restart takes the id of the dead request", "I4 ids", told(keeps_the_id)),
     Bug("a call starts that was not intended", "I6 intents", told(intends_less)),
+    Bug("the run of another agent is left where it stands", "liveness", said(waits_for_children_left)),
+    Bug("the run of another agent that waits is driven over and over", "truth", seen(drives_what_waits)),
+    Bug("the run of another agent is said to be interrupted", "truth", said(interrupts_children)),
+    Bug("the run of another agent is started as a call", "policies", said(starts_children_as_calls)),
+    Bug("the run of another agent is accepted and not driven", "I6 intents", told(drives_no_child)),
     Bug("an intended replay does not start", "I6 intents", told(starts_nothing)),
     Bug("an abort ends as completed", "I8 end", told(ends_as("completed"))),
     Bug("an operation ends twice", "I8 end", told(ends_twice)),

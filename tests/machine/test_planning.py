@@ -20,6 +20,7 @@ from agentlane.data.operations import (
     ReplayPolicy,
     RetryWait,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.machine.planning import (
     AskApprovals,
@@ -27,6 +28,7 @@ from agentlane.machine.planning import (
     AskPredicates,
     AwaitAnswers,
     CallView,
+    DriveChildren,
     DropRequest,
     Fail,
     Finish,
@@ -380,3 +382,30 @@ def test_under_abort_a_cut_answer_and_missing_tools_make_no_difference() -> None
     state = tools(P, P, cancelled_at=1)
 
     assert plan(state, view(MISSING, alone(), cut=True), RULES) == SettleCalls(((0, "not_started"), (1, "not_started")))
+
+
+CHILD = CallView("safe", child=True)
+
+
+def test_runs_of_other_agents_start_with_the_calls_beside_them_and_take_slots() -> None:
+    state = tools(Planned(), Planned(), Planned())
+    kinds = (CHILD, ok("never"), CHILD)
+
+    assert plan(state, view(*kinds), RULES) == StartCalls(((1, "never"),), (0, 2))
+    one_at_a_time = rules(max_parallel=1)
+    assert plan(state, view(*kinds), one_at_a_time) == StartCalls((), (0,))
+    running = tools(WaitingChild(), Planned(), Planned())
+    assert plan(running, view(*kinds, live={0}), one_at_a_time) == Idle()
+
+
+def test_a_run_of_another_agent_that_nobody_drives_is_driven_whatever_became_of_its_tool() -> None:
+    state = tools(EffectPending("never"), WaitingChild(), Planned())
+    gone = CallView(None, problem="no such tool")
+
+    for kind in (CHILD, gone):
+        seen = view(ok("never"), kind, ok())
+        assert plan(state, seen, RULES) == DriveChildren((1,))
+    cancelled = tools(WaitingChild(), Planned(), cancelled_at=7)
+    seen = view(CHILD, ok())
+    assert plan(cancelled, seen, RULES) == SettleCalls(((1, "not_started"),))
+    assert plan(tools(WaitingChild(), OutcomeReady(), cancelled_at=7), seen, RULES) == DriveChildren((0,))

@@ -27,6 +27,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.ids import call_id
 from agentlane.machine.facts import (
@@ -37,6 +38,8 @@ from agentlane.machine.facts import (
     AskApproval,
     CallsIntended,
     CallsNotBegun,
+    ChildrenStarted,
+    DriveChild,
     End,
     Fact,
     Failed,
@@ -53,6 +56,7 @@ from agentlane.machine.facts import (
     RequestModel,
     RunCall,
     StageResult,
+    StartChild,
     Step,
 )
 from agentlane.machine.table import RETRY_AFTER_MAX_MS, TABLE, backoff_ms, step
@@ -405,6 +409,17 @@ ROWS = [
     ),
     # Calls.
     Row(
+        "runs of other agents are accepted as operations of their own, and driven",
+        tools(Planned(), NEVER, Planned()),
+        ChildrenStarted((0, 2)),
+        Step(
+            tools(WaitingChild(), NEVER, WaitingChild()),
+            (StartChild(ANSWER, 0), StartChild(ANSWER, 2)),
+            (DriveChild(0), DriveChild(2)),
+            "child_started",
+        ),
+    ),
+    Row(
         "calls start together",
         tools(Planned(), Placed(), Planned(), Planned()),
         CallsIntended(((0, "never"), (3, "safe"))),
@@ -627,6 +642,7 @@ FACTS: list[Fact] = [
     answered(answer(1)),
     interrupted(),
     CallsIntended(((0, "safe"),)),
+    ChildrenStarted((0,)),
     ReplayIntended(0, "safe"),
     ApprovalsAsked(((0, "a"),)),
     ApprovalGiven(0, "a"),
@@ -667,6 +683,12 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("the run is about to finish", FINISH, RequestIntended(LATER)),
     ("only an abort makes an answer aborted", ASKING, answered(answer(stop_reason="aborted"))),
     ("no call starts once an abort is asked for", cancelled(tools(Planned())), CallsIntended(((0, "safe"),))),
+    ("no call starts once an abort is asked for", cancelled(tools(Planned())), ChildrenStarted((0,))),
+    ("nothing is started", tools(Planned()), ChildrenStarted(())),
+    ("call 0 is not planned", tools(WaitingChild()), ChildrenStarted((0,))),
+    ("call 0 is not planned", tools(WaitingChild()), CallsIntended(((0, "safe"),))),
+    ("call 0 was not under way", tools(WaitingChild()), ReplayIntended(0, "safe")),
+    ("call 0 was not under way", tools(WaitingChild()), CallsNotBegun((0,))),
     ("nothing is intended", tools(Planned()), CallsIntended(())),
     ("call 0 is not planned", tools(NEVER), CallsIntended(((0, "safe"),))),
     ("call 0 is not planned", tools(OutcomeReady()), CallsIntended(((0, "safe"),))),

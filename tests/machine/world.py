@@ -10,9 +10,9 @@ from agentlane.machine.planning import CallView
 from agentlane.machine.table import Rules
 from tests.machine.build import GONE, OVERLOADED, REFUSED, answer
 
-Process: TypeAlias = Literal["", "intended", "running", "withdrawn", "not_begun"]
+Process: TypeAlias = Literal["", "intended", "running", "waiting", "withdrawn", "not_begun"]
 """An effect in the process of now: none of it; its intent is committed; it began. Under an abort: it is told to stop
-before it began, and has not said so yet; it did not begin."""
+before it began, and has not said so yet; it did not begin. A run of another agent may wait: nobody drives it then."""
 
 LIVE: tuple[Process, ...] = ("intended", "running", "withdrawn")
 NOT_BEGUN: tuple[Process, ...] = ("intended", "withdrawn", "not_begun")
@@ -33,6 +33,8 @@ class Call(NamedTuple):
     result: Literal["", "staged", "placed"] = ""
     answer: Literal["", "asked", "given", "used"] = ""
     """A person is asked about it; said yes; and that yes is what it was started by last."""
+    child: bool = False
+    """It is another agent's run, accepted as an operation of its own: what runs here is that somebody drives it."""
 
 
 class World(NamedTuple):
@@ -91,6 +93,8 @@ KEYED = CallView("idempotent")
 NEVER = CallView("never")
 BARRIER = CallView("safe", parallel=False)
 NEVER_BARRIER = CallView("never", parallel=False)
+CHILD = CallView("safe", child=True)
+CHILD_BARRIER = CallView("safe", parallel=False, child=True)
 MISSING = CallView(None, problem="no such tool")
 BAD_ARGUMENTS = CallView("safe", problem="bad arguments")
 

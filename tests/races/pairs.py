@@ -14,6 +14,8 @@ from tests.races.stage import BACKENDS, Backend
 PAIRS: dict[str, tuple[str, str]] = {
     "abort/abort": ("one", "other"),
     "abort/accept": ("abort", "accept"),
+    "abort/child's abort": ("abort", "child's abort"),
+    "abort/child's settlement": ("abort", "child's settlement"),
     "abort/close": ("abort", "close"),
     "abort/configure": ("abort", "configure"),
     "abort/intent": ("abort", "intent"),

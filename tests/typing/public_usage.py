@@ -19,6 +19,7 @@ from agentlane import (
     AgentLaneError,
     AssistantMessage,
     CallRecord,
+    ChildReason,
     Custom,
     Decision,
     Entry,
@@ -200,6 +201,8 @@ async def work() -> None:
                 for reason in reasons:
                     if isinstance(reason, RetryReason):
                         assert_type(reason.not_before, int)
+                    elif isinstance(reason, ChildReason):
+                        assert_type(reason.operation_id, str)
                     else:
                         assert_type(reason.expires_at, int | None)
                         assert_type(await lane.decide(reason.approval_id, allow=True, by="me"), Decision)

@@ -12,7 +12,9 @@ from agentlane.data.operations import ReplayPolicy
 from agentlane.data.results import OperationResult, Status
 
 Phase: TypeAlias = Literal["checkpoint", "generating", "retry_wait", "tools"]
-CallStatus: TypeAlias = Literal["planned", "waiting_approval", "approved", "effect_pending", "outcome_ready", "placed"]
+CallStatus: TypeAlias = Literal[
+    "planned", "waiting_approval", "approved", "effect_pending", "waiting_child", "outcome_ready", "placed"
+]
 
 
 class CallRecord(Struct, frozen=True, kw_only=True):
@@ -33,7 +35,8 @@ class CallRecord(Struct, frozen=True, kw_only=True):
 class Operation(Struct, frozen=True, kw_only=True):
     """An operation as it is committed now. ``at`` is None once it has settled; ``status`` is ``open`` until then.
 
-    ``result`` is the terminal record of one that ``Session.operations`` found settled.
+    ``result`` is the terminal record of one that ``Session.operations`` found settled. ``parent_operation_id`` is set
+    for the run of an agent that is a tool: drive the parent, which drives it.
     """
 
     operation_id: str
@@ -52,3 +55,4 @@ class Operation(Struct, frozen=True, kw_only=True):
     calls: tuple[CallRecord, ...] = ()
     approvals: tuple[Approval, ...] = ()
     result: OperationResult | None = None
+    parent_operation_id: str | None = None

@@ -89,6 +89,13 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
         return self.models[model_index] if model_index < len(self.models) else None
 
 
+class ParentCall(Struct, frozen=True, gc=False, kw_only=True):
+    """The call that an operation runs for: the lane and the operation that it belongs to. Its id is the operation's."""
+
+    lane: str
+    operation_id: str
+
+
 class OperationMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What an operation is (``op.meta``): written once, when it is accepted."""
 
@@ -99,6 +106,7 @@ class OperationMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     started_at: int
     key_operation: str
     retry_of: str | None = None
+    parent_call: ParentCall | None = None
 
 
 # One call of an answer. Arrays on disk: ["planned"], ["effect_pending", "safe", 1, 0], ["placed", false].
@@ -154,7 +162,13 @@ class Placed(Struct, frozen=True, gc=False, array_like=True, tag="placed"):
     terminate: bool = False
 
 
-CallState: TypeAlias = Planned | Approved | WaitingApproval | EffectPending | EffectGranted | OutcomeReady | Placed
+class WaitingChild(Struct, frozen=True, gc=False, array_like=True, tag="waiting_child"):
+    """The call is another agent's run: an operation under the call's id, whose end is the call's outcome."""
+
+
+CallState: TypeAlias = (
+    Planned | Approved | WaitingApproval | EffectPending | EffectGranted | WaitingChild | OutcomeReady | Placed
+)
 
 
 class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):

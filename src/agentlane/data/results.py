@@ -72,7 +72,23 @@ class ApprovalReason(Struct, frozen=True, gc=False, kw_only=True, tag="approval"
     expires_at: int | None = None
 
 
-WaitReason: TypeAlias = RetryReason | ApprovalReason
+class ChildReason(Struct, frozen=True, gc=False, kw_only=True, tag="child"):
+    """A run of another agent, the operation of the call, waits itself: ``reasons`` says for what."""
+
+    call_id: str
+    operation_id: str
+    lane: str
+    reasons: tuple[WaitReason, ...]
+
+
+WaitReason: TypeAlias = RetryReason | ApprovalReason | ChildReason
+
+
+def is_for_retry(reason: WaitReason) -> bool:
+    """Whether time alone ends the wait: a retry, or one of another agent's run."""
+    if isinstance(reason, ChildReason):
+        return all(map(is_for_retry, reason.reasons))
+    return isinstance(reason, RetryReason)
 
 
 class Waiting(Struct, frozen=True, gc=False):

@@ -107,8 +107,7 @@ def _decide(
     def publish(commit: Commit) -> Decision:
         draft.hand_over()
         lane.take_path(draft.path)
-        if lane.running is not None:
-            lane.running.poke()
+        lane.poke()
         return decision
 
     return line.Decision(draft.writes(), draft.boundary, publish)

@@ -17,7 +17,7 @@ from agentlane.data.writes import DeleteList, DeleteValue, InsertEntry, InsertUs
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.ids import call_id, usage_id
-from agentlane.machine.facts import AskApproval, Effect, End, PlaceAnswer, PlaceResult, StageResult, Step
+from agentlane.machine.facts import AskApproval, Effect, End, PlaceAnswer, PlaceResult, StageResult, StartChild, Step
 
 
 class PathDraft:
@@ -51,6 +51,8 @@ class OperationDraft:
         self.path = PathDraft(lane, tip)
         self.state: OperationState = operation.state
         self.effects: list[Effect] = []
+        self.children: list[StartChild] = []
+        """Calls whose operations are accepted in this commit; whoever makes the commit adds what that writes."""
         self.boundaries: list[str] = []
         self.calls = operation.calls
         self.cut = operation.cut
@@ -78,6 +80,8 @@ class OperationDraft:
                     self._stage_result(change)
                 case AskApproval():
                     pass  # by `ask`, which knows what is asked
+                case StartChild():
+                    self.children.append(change)
                 case End():
                     self._end(change)
         if step.state is not None:

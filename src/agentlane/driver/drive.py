@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from agentlane.agent import Agent
+from agentlane.agent_tool import AgentTool
 from agentlane.data.approvals import arguments_digest
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
@@ -23,9 +24,10 @@ from agentlane.data.operations import (
 )
 from agentlane.data.results import Settled, Waiting
 from agentlane.data.usage import Usage
+from agentlane.driver.children import ChildStart, start_child, version_of
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
-from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.lane_core import LaneCore, RunningPass
 from agentlane.driver.limits import LimitWatch
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.observers import Observers
@@ -37,12 +39,15 @@ from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.views import ResolvedCall, Resolver, fallback_of, resolve_model
 from agentlane.errors import DriveInterrupted, SessionClosed, StoreBusy
+from agentlane.ids import call_id
 from agentlane.machine import planning
 from agentlane.machine.facts import (
     Answered,
     ApprovalsAsked,
     CallsIntended,
     CallsNotBegun,
+    ChildrenStarted,
+    DriveChild,
     Fact,
     Failed,
     Finished,
@@ -54,6 +59,7 @@ from agentlane.machine.facts import (
     RequestIntended,
     RequestModel,
     RunCall,
+    StartChild,
 )
 from agentlane.machine.outcomes import settled_without
 from agentlane.machine.table import step
@@ -113,6 +119,11 @@ class Pass:
     def winding_down(self) -> bool:
         return self._stopping is not None
 
+    def install(self, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> RunningPass:
+        running = Pass(lane, operation, agent)
+        running.start()
+        return running
+
     def being_cancelled(self) -> bool:
         return self._task is not None and self._task.cancelling() > 0
 
@@ -144,14 +155,17 @@ class Pass:
                 if self.operation.result is not None:
                     self._observers.tell(Settled(self.operation.result))
                     return
-                if isinstance(verdict, planning.SleepUntil):
+                if isinstance(verdict, planning.DriveChildren):
+                    for index in verdict.indices:
+                        self._effects.start(DriveChild(index))
+                elif isinstance(verdict, planning.SleepUntil):
                     if not await self._sleep(verdict.at, self._limits):
                         return
                 elif isinstance(verdict, planning.AwaitAnswers):
-                    if not await self._sleep(next_expiry(self.operation)):
+                    if not await self._sleep(self._next_wake()):
                         return
                 else:
-                    await self._woken(next_expiry(self.operation) if self.operation.pending else None)
+                    await self._woken(self._next_wake() if self.operation.pending or self._effects.waits else None)
             await self._wind_down()
         except asyncio.CancelledError:
             # Natively cancelled (the loop ends, perhaps): as close, for this operation only.
@@ -191,11 +205,20 @@ class Pass:
 
     async def _sleep(self, at: int | None, limits: LimitWatch | None = None) -> bool:
         """Announce the wait; sleep while somebody sits it out. False: nobody does, so the pass ends."""
-        waiting = Waiting(self.operation.id, wait_reasons(self.operation, self.operation.state), at)
+        reasons = wait_reasons(self.operation, self.operation.state)
+        children = sorted(self._effects.children_waiting(self.runtime.clock.now_ms()).items())
+        waiting = Waiting(self.operation.id, (*reasons, *(each.reason for _, each in children)), at)
+        self.lane.waited_at = version_of(self.lane)
         if not self._observers.announce(waiting):
             return False
         await self._woken(at if limits is None or at is None else limits.sleep_until(at))
         return True
+
+    def _next_wake(self) -> int | None:
+        """When something ends by time that the operation waits for: a question's expiry, or a child's wait."""
+        children = self._effects.children_waiting(self.runtime.clock.now_ms()).values()
+        times = [next_expiry(self.operation), *(each.waiting.wake_at for each in children)]
+        return min((each for each in times if each is not None), default=None)
 
     async def _woken(self, at: int | None) -> None:
         """Return when something has changed, or when the clock has reached ``at``."""
@@ -236,7 +259,9 @@ class Pass:
                 if draft.result is not None:
                     break
                 verdict = planning.plan(draft.state, self._view(draft), operation.rules)
-                if isinstance(verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers):
+                if isinstance(
+                    verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers | planning.DriveChildren
+                ):
                     break
                 self._follow(verdict, draft)
                 if isinstance(verdict, planning.AskModel | planning.StartCalls | planning.ReplayCall):
@@ -250,6 +275,7 @@ class Pass:
         if self._limits is not None:
             self._limits.stamp(draft)
         version = operation.version
+        children = [self._start_child(draft, each) for each in draft.children]
 
         def publish(commit: Commit) -> planning.Verdict:
             if operation.version != version:
@@ -257,10 +283,22 @@ class Pass:
             if answered is not None:
                 self._effects.answered = None
             del self._effects.outcomes[: len(outcomes)]
+            for child in children:
+                child.publish()
             self._publish(draft)
             return verdict
 
-        return Decision(draft.writes(), draft.boundary, publish)
+        writes = draft.writes()
+        for child in children:
+            writes.extend(child.writes)
+        return Decision(writes, draft.boundary, publish)
+
+    def _start_child(self, draft: OperationDraft, start: StartChild) -> ChildStart:
+        resolved = self._batch(draft)[start.index]
+        if not isinstance(resolved.tool, AgentTool):
+            raise RuntimeError(f"call {start.index} was started as a run of another agent, and is none")
+        id = call_id(start.answer, start.index)
+        return start_child(self.lane, self.operation, resolved.tool, resolved.checked, id)
 
     def _take(self, draft: OperationDraft, fact: Fact, sealed: dict[int, Sealed] | None = None) -> None:
         draft.take(step(draft.state, fact, self.operation.rules), sealed)
@@ -286,7 +324,7 @@ class Pass:
         started = (*draft.effects, *held)
         if isinstance(state, Tools):
             resolved = self._batch(draft)
-            running = {effect.index for effect in started if isinstance(effect, RunCall)}
+            running = {effect.index for effect in started if isinstance(effect, RunCall | DriveChild)}
             views = [each.view for each in resolved]
             if self._resolver.consults:
                 views = effects.predicates.seen(state.answer, draft.args, views)
@@ -299,6 +337,7 @@ class Pass:
                 live=frozenset(running.union(effects.calls)),
                 not_begun=frozenset(effects.calls_not_begun()),
                 cut=draft.cut,
+                waiting=frozenset(effects.children_waiting(draft.now)),
             )
         _, _, problem = self._model_of(state)
         return planning.View(
@@ -341,8 +380,11 @@ class Pass:
                 self._take(draft, self._interrupted(draft))
             case planning.DropRequest():
                 self._take(draft, Answered(GenerationEffect.dropped(), draft.now, 0.0))
-            case planning.StartCalls(calls):
-                self._take(draft, CallsIntended(calls))
+            case planning.StartCalls(calls, children):
+                if children:
+                    self._take(draft, ChildrenStarted(children))
+                if calls:
+                    self._take(draft, CallsIntended(calls))
             case planning.ReplayCall(index, policy):
                 self._take(draft, ReplayIntended(index, policy))
             case planning.AskPredicates(asked):
@@ -360,7 +402,7 @@ class Pass:
                 self._take(draft, ModelUnavailable(error))
             case planning.Fail(error):
                 self._take(draft, Failed(error))
-            case planning.SleepUntil() | planning.AwaitAnswers() | planning.Idle():
+            case planning.SleepUntil() | planning.AwaitAnswers() | planning.Idle() | planning.DriveChildren():
                 raise RuntimeError("there is nothing to follow")
             case _:
                 assert_never(verdict)
@@ -424,7 +466,7 @@ class Pass:
             # An abort or a close that came while the commit was under way is looked at here.
             if self._stopping is None and not operation.abort_waiting:
                 self._effects.start(effect)
-            else:
+            elif not isinstance(effect, DriveChild):  # a child has its own state: it is driven when that is looked at
                 self._effects.held.append(effect)
         if self._effects.held:
             self.poke()

@@ -15,7 +15,7 @@ from agentlane.data.approvals import arguments_digest
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
 from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
-from agentlane.data.results import OperationResult
+from agentlane.data.results import OperationResult, Settled, Waiting
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
 from agentlane.driver.feed import Feed
@@ -47,13 +47,26 @@ class RunningPass(Protocol):
         """Wait until the pass is over."""
         ...
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the pass takes no new observers."""
+        ...
+
+    async def observe(self, *, wait_for_retry: bool, wait_for_answers: bool) -> Settled | Waiting:
+        """Wait for the operation's end, or for a wait if the caller does not want to sit it out."""
+        ...
+
 
 class LaneCore:
     """A branch, and the lane on it if there is one. ``config`` and ``state`` are None on a branch without a lane."""
 
-    def __init__(self, runtime: Runtime, name: str, tip: str | None) -> None:
+    def __init__(self, runtime: Runtime, name: str, tip: str | None, lanes: dict[str, LaneCore]) -> None:
         self.runtime = runtime
         self.name = name
+        self.lanes = lanes
+        """All branches of the session by name."""
+        self.waited_at = 0
+        """Which state of the open operation, and of all that runs for it, the last wait was announced in."""
         self.waiting_on: list[WaitNode] = []
         self.agent: Agent[Any, Any] | None = None
         self.running: RunningPass | None = None
@@ -124,12 +137,28 @@ class LaneCore:
 
     def settle(self, operation: OpenOperation, result: OperationResult) -> None:
         """The open operation has its terminal record."""
+        parent = self.parent()
         operation.result = result
         operation.deps = UNSET
         self.operation = None
         self.state = LaneState(current=None, last=operation.id)
         self.runtime.open_operations.pop(operation.id, None)
         self.runtime.settled_count += 1
+        if parent is not None:
+            parent.poke()
+
+    def poke(self) -> None:
+        """Something changed from outside of the pass: whoever drives the lane, or waits for it, looks again."""
+        if self.running is not None:
+            self.running.poke()
+        parent = self.parent()
+        if parent is not None:
+            parent.poke()
+
+    def parent(self) -> LaneCore | None:
+        """The lane whose call the open operation is, if it is one."""
+        call = None if self.operation is None else self.operation.meta.parent_call
+        return None if call is None else self.lanes.get(call.lane)
 
     def take_path(self, draft: PathDraft) -> None:
         """Entries that a published commit placed."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 from msgspec import UNSET
 
 from agentlane.agent import Agent, RunInfo
+from agentlane.agent_tool import AgentTool
 from agentlane.data.messages import Frame, UsageSeen
 from agentlane.data.operations import Tools
 from agentlane.driver.calls import CallEffect, CallOwner
+from agentlane.driver.children import ChildEffect, ChildOwner
 from agentlane.driver.generation import GenerationEffect, GenerationOwner
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.views import ResolvedCall, resolve_model
 from agentlane.ids import call_id
-from agentlane.machine.facts import RequestModel, RunCall
+from agentlane.machine.facts import DriveChild, RequestModel, RunCall
 from agentlane.model import ModelRequest
 from agentlane.tool_context import ToolContext
 
@@ -111,3 +113,37 @@ def launch_call(
 def deps_of(agent: Agent[Any, Any], operation: OpenOperation) -> Any:
     """What the operation was given, else what the agent has."""
     return agent.deps if operation.deps is UNSET else operation.deps
+
+
+def launch_child(
+    owner: ChildOwner,
+    lane: LaneCore,
+    operation: OpenOperation,
+    agent: Agent[Any, Any],
+    effect: DriveChild,
+) -> ChildEffect:
+    """The driving of a call that is another agent's run, with the agent that this process has for it.
+
+    If it has none, one without models and tools stands in: the child ends as what it lacks, and its parent goes on.
+    """
+    state = operation.state
+    if not isinstance(state, Tools):
+        raise RuntimeError(f"call {effect.index} has no child at {state!r}")
+    call = operation.calls[effect.index]
+    tool = agent.tools.get(call.name)
+    limit_bytes = None if tool is None else tool.options.max_result_bytes
+    return ChildEffect(
+        owner,
+        lane,
+        index=effect.index,
+        call=call,
+        operation_id=call_id(state.answer, effect.index),
+        agent=tool.agent if isinstance(tool, AgentTool) else _without_means(agent, call.name),
+        limit_bytes=limit_bytes or operation.config.limits.max_result_bytes,
+    )
+
+
+def _without_means(agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
+    absent = copy(agent)
+    absent.name, absent.models, absent.tools = name, {}, {}
+    return absent

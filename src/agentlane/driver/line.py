@@ -57,12 +57,30 @@ class Listener(Protocol):
 class Hold(Turn[None]):
     """A place in a line that is kept: awaited, its head is held, and nothing else goes on there until ``release``."""
 
-    __slots__ = ("_line", "_over")
+    __slots__ = ("_failed", "_line", "_over", "_then")
 
-    def __init__(self, line: Line) -> None:
+    def __init__(
+        self,
+        line: Line,
+        then: Callable[[Hold], None] | None = None,
+        failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
         super().__init__()
         self._line = line
         self._over = False
+        self._then = then
+        self._failed = failed
+
+    def reached(self) -> None:
+        """The head is held now: tell who waits."""
+        self.succeed(None)
+        if self._then is not None:
+            self._then(self)
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        if self._failed is not None:
+            self._failed(error)
 
     @property
     def held(self) -> bool:
@@ -107,9 +125,14 @@ class Line:
         self._pump()
         return turn
 
-    def hold(self) -> Hold:
-        """Take a place in the line, to be kept once its head is reached."""
-        hold = Hold(self)
+    def hold(
+        self, then: Callable[[Hold], None] | None = None, failed: Callable[[BaseException], None] | None = None
+    ) -> Hold:
+        """Take a place in the line, to be kept once its head is reached; ``then`` is called in that moment.
+
+        ``failed`` is called if the line is abandoned before the hold is over.
+        """
+        hold = Hold(self, then, failed)
         self._queue.append((hold, None))
         self._pump()
         return hold
@@ -171,7 +194,7 @@ class Line:
         if decide is None:
             if isinstance(turn, Hold) and not turn.over:
                 self._committing = turn
-                turn.succeed(None)
+                turn.reached()
             return
         try:
             decided = decide()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from agentlane.data.results import RetryReason, Settled, Waiting
+from agentlane.data.results import Settled, Waiting, is_for_retry
 
 
 class _Observer:
@@ -18,7 +18,7 @@ class _Observer:
 
     def sits_out(self, waiting: Waiting) -> bool:
         """A wait that has any reason beside a retry is one for answers."""
-        return self.retry if all(isinstance(each, RetryReason) for each in waiting.reasons) else self.answers
+        return self.retry if all(map(is_for_retry, waiting.reasons)) else self.answers
 
 
 class Observers:

@@ -17,6 +17,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.ids import call_id
@@ -29,7 +30,7 @@ def open_approvals(operation: OpenOperation) -> tuple[Approval, ...]:
 
 def operation_record(operation: OpenOperation) -> Operation:
     """The record of an open operation."""
-    state = operation.state
+    state, parent = operation.state, operation.meta.parent_call
     return Operation(
         operation_id=operation.id,
         lane=operation.meta.lane,
@@ -46,6 +47,7 @@ def operation_record(operation: OpenOperation) -> Operation:
         last_error=state.error if isinstance(state, RetryWait) else None,
         calls=_calls(operation, state) if isinstance(state, Tools) else (),
         approvals=open_approvals(operation),
+        parent_operation_id=None if parent is None else parent.operation_id,
     )
 
 
@@ -79,6 +81,7 @@ _STATUSES: dict[type, CallStatus] = {
     WaitingApproval: "waiting_approval",
     EffectGranted: "effect_pending",
     EffectPending: "effect_pending",
+    WaitingChild: "waiting_child",
     OutcomeReady: "outcome_ready",
     Placed: "placed",
 }

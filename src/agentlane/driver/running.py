@@ -12,17 +12,18 @@ from agentlane.data.messages import AssistantMessage, Frame, UserPart
 from agentlane.data.operations import EffectPending, Generating, OperationState, Tools
 from agentlane.data.writes import AppendElement
 from agentlane.driver.calls import CallEffect
+from agentlane.driver.children import ChildEffect, ChildWait
 from agentlane.driver.effects import StopReason
 from agentlane.driver.generation import GenerationEffect
-from agentlane.driver.lane_core import LaneCore
-from agentlane.driver.launch import launch_call, launch_request
+from agentlane.driver.lane_core import LaneCore, RunningPass
+from agentlane.driver.launch import launch_call, launch_child, launch_request
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.notes import CallNotes
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.predicates import Predicates
 from agentlane.driver.tool_results import Sealed
 from agentlane.driver.views import Resolver
-from agentlane.machine.facts import Effect, RequestModel, RunCall
+from agentlane.machine.facts import DriveChild, Effect, RequestModel, RunCall
 from agentlane.storage.contract import Commit
 
 
@@ -42,6 +43,10 @@ class EffectsOwner(Protocol):
         """Whether the pass itself is being cancelled natively, as everything is when the loop ends."""
         ...
 
+    def install(self, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> RunningPass:
+        """Install a pass on the lane of another agent's run."""
+        ...
+
 
 class RunningEffects:
     """Starts effects, takes their reports and keeps those that no commit has taken yet."""
@@ -54,12 +59,14 @@ class RunningEffects:
         self._operation = operation
         self._agent = agent
         self._resolver = resolver
-        self.calls: dict[int, CallEffect] = {}
+        self.calls: dict[int, CallEffect | ChildEffect] = {}
         self.outcomes: list[tuple[int, Sealed]] = []
         """Outcomes of calls that no commit has taken yet."""
         self.request: GenerationEffect | None = None
         self.answered: AssistantMessage | None = None
         """The answer of the request, until a commit has taken it."""
+        self.waits: dict[int, ChildWait] = {}
+        """Children that could not go on when they were driven last."""
         self.held: list[Effect] = []
         """Effects whose intent is committed and which were not started, since an abort or a close came."""
         self.never_begun: set[int] = set()
@@ -83,6 +90,11 @@ class RunningEffects:
                 call, context = launch_call(self, self._lane, self._operation, self._agent, effect, resolved)
                 self.calls[effect.index] = call
                 call.start(context)
+            case DriveChild():
+                child = launch_child(self, self._lane, self._operation, self._agent, effect)
+                self.waits.pop(effect.index, None)
+                self.calls[effect.index] = child
+                child.start()
             case _:
                 assert_never(effect)
 
@@ -95,6 +107,7 @@ class RunningEffects:
     def settled(self, state: OperationState, calls: Sequence[int], *, answered: bool) -> None:
         """A commit is published that settled these calls, or an answer."""
         for index in calls:
+            self.waits.pop(index, None)
             self.notes.forget(index)
             self.never_begun.discard(index)
         if answered:
@@ -120,6 +133,18 @@ class RunningEffects:
 
     def being_cancelled(self) -> bool:
         return self._owner.being_cancelled()
+
+    def child_waits(self, index: int, wait: ChildWait) -> None:
+        if self.calls.pop(index, None) is not None:
+            self.waits[index] = wait
+        self._owner.poke()
+
+    def children_waiting(self, now: int) -> dict[int, ChildWait]:
+        """Children that still cannot go on."""
+        return {index: wait for index, wait in self.waits.items() if wait.holds(now)} if self.waits else {}
+
+    def install(self, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> RunningPass:
+        return self._owner.install(lane, operation, agent)
 
     def answer(self, message: AssistantMessage | None) -> None:
         self.answered = message
@@ -198,4 +223,6 @@ class RunningEffects:
 def _still_held(effect: Effect, state: OperationState) -> bool:
     if isinstance(effect, RunCall):
         return isinstance(state, Tools) and isinstance(state.calls[effect.index], EffectPending)
+    if isinstance(effect, DriveChild):
+        return False  # what the child is to do now is in its own state: it is driven when that is looked at next
     return isinstance(state, Generating)

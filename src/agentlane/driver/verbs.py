@@ -15,7 +15,7 @@ from agentlane.data.messages import AssistantMessage, ModelIdentity, ToolResultM
 from agentlane.data.operations import AskedModel, Checkpoint, Generating, LaneConfig, LaneState, OperationMeta
 from agentlane.data.reads import id_text
 from agentlane.data.requests import Request, RequestInfo, prompt_messages, request_digest
-from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
+from agentlane.data.results import Admitted, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.drive import Pass
@@ -23,7 +23,6 @@ from agentlane.driver.effects import waiting_on
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
-from agentlane.driver.questions import voiding
 from agentlane.errors import (
     InvalidMessage,
     LaneBusy,
@@ -34,8 +33,6 @@ from agentlane.errors import (
 )
 from agentlane.ids import derive
 from agentlane.machine.context import not_available
-from agentlane.machine.facts import AbortRequested
-from agentlane.machine.table import step
 from agentlane.names import check_name
 from agentlane.storage.contract import Commit
 
@@ -211,12 +208,12 @@ async def drive(
     """Advance the open operation until it settles or must wait. See ``AgentLane.drive``."""
     lane.check_writable()
     if operation_id is not None:
-        operation_id = _operation_id(lane, operation_id)
+        operation_id = operation_id_of(lane, operation_id)
     while True:
         lane.check_writable()
         current = lane.operation
         if operation_id is not None and (current is None or current.id != operation_id):
-            record = await _settled_or_raise(lane, operation_id)
+            record = await settled_or_raise(lane, operation_id)
             if record is None:
                 continue
             return Settled(record)
@@ -239,7 +236,7 @@ async def drive(
             return await running.observe(wait_for_retry=wait_for_retry, wait_for_answers=wait_for_answers)
 
 
-def _operation_id(lane: LaneCore, operation_id: object) -> str:
+def operation_id_of(lane: LaneCore, operation_id: object) -> str:
     """An id to look for; what no operation can have for its id is unknown on every backend. # I14"""
     text = id_text(operation_id)
     if text is None:
@@ -247,7 +244,7 @@ def _operation_id(lane: LaneCore, operation_id: object) -> str:
     return text
 
 
-async def _settled_or_raise(lane: LaneCore, operation_id: str) -> OperationResult | None:
+async def settled_or_raise(lane: LaneCore, operation_id: str) -> OperationResult | None:
     """The record of an operation that is not open here; None if it was accepted while its record was looked for."""
     record = await stored_result(lane, operation_id)
     if record is not None:
@@ -271,7 +268,7 @@ def _refuse_elsewhere(lane: LaneCore, operation_id: str) -> None:
 
 async def result(lane: LaneCore, operation_id: str) -> OperationResult | None:
     """The terminal record; None while the operation is open here. ``OperationMismatch``, ``UnknownOperation``."""
-    operation_id = _operation_id(lane, operation_id)
+    operation_id = operation_id_of(lane, operation_id)
     current = lane.operation
     if current is not None and current.id == operation_id:
         return None
@@ -282,46 +279,6 @@ async def result(lane: LaneCore, operation_id: str) -> OperationResult | None:
         _refuse_elsewhere(lane, operation_id)
         raise UnknownOperation(f"no operation {operation_id} is known to lane {lane.name!r}")
     return record
-
-
-async def request_abort(lane: LaneCore, operation_id: str) -> AbortReceipt:
-    """Commit the cancellation of one operation. See ``AgentLane.request_abort``."""
-    runtime = lane.runtime
-    lane.check_writable()
-    operation_id = _operation_id(lane, operation_id)
-    while lane.operation is None or lane.operation.id != operation_id:
-        record = await _settled_or_raise(lane, operation_id)
-        if record is not None:
-            return AbortReceipt(operation_id=operation_id, newly_requested=False, status=record.status)
-    operation = lane.operation
-
-    def decide() -> Decision[AbortReceipt] | Done[AbortReceipt]:
-        operation.abort_waiting = False
-        if operation.result is not None:
-            status = operation.result.status
-            return Done(AbortReceipt(operation_id=operation_id, newly_requested=False, status=status))
-        if operation.cancelled:
-            return Done(AbortReceipt(operation_id=operation_id, newly_requested=False, status="cancel_requested"))
-        after = step(operation.state, AbortRequested(runtime.clock.now_ms()), operation.rules).state
-        if after is None:
-            raise RuntimeError("an abort request does not end an operation by itself")
-
-        def publish(commit: Commit) -> AbortReceipt:
-            operation.take_state(after, operation.usage, operation.staged)
-            operation.pending = {}
-            if lane.running is not None:
-                lane.running.abort_committed()
-            return AbortReceipt(operation_id=operation_id, newly_requested=True, status="cancel_requested")
-
-        writes: list[Write] = [SetValue(addresses.op_state(operation.id), codec.encode(after)), *voiding(operation)]
-        return Decision(writes, "abort", publish, _poke)
-
-    def _poke() -> None:
-        if lane.running is not None:
-            lane.running.poke()
-
-    operation.abort_waiting = True
-    return await lane.line.run(decide)
 
 
 async def configure(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentlane.agent import Agent
+from agentlane.agent_tool import AgentTool
 from agentlane.data.messages import ErrorInfo, ToolCallPart
 from agentlane.data.operations import OperationConfig
 from agentlane.driver.arguments import ChangedArguments, effective_call
@@ -35,10 +36,10 @@ def resolve_call(agent: Agent[Any, Any], config: OperationConfig, call: ToolCall
         checked = tool.check(call.arguments, call.arguments_text)
     except ArgumentsError as error:
         return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel, problem=str(error)))
-    needed = tool.options.approval
+    needed, child = tool.options.approval, isinstance(tool, AgentTool)
     if needed is False:
-        return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel), tool, checked)
-    view = CallView(tool.options.replay, parallel, approval="yes" if needed is True else "open")
+        return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel, child=child), tool, checked)
+    view = CallView(tool.options.replay, parallel, approval="yes" if needed is True else "open", child=child)
     return ResolvedCall(view, tool, checked)
 
 

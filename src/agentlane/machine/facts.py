@@ -59,6 +59,12 @@ class CallsIntended(Struct, frozen=True, gc=False):
     calls: tuple[tuple[int, ReplayPolicy], ...]
 
 
+class ChildrenStarted(Struct, frozen=True, gc=False):
+    """These planned calls are runs of other agents: their operations are accepted in this commit."""
+
+    indices: tuple[int, ...]
+
+
 class ReplayIntended(Struct, frozen=True, gc=False):
     """The effect of this call, begun by an earlier pass, is about to start again."""
 
@@ -126,6 +132,7 @@ Fact: TypeAlias = (
     | Answered
     | Interrupted
     | CallsIntended
+    | ChildrenStarted
     | ReplayIntended
     | ApprovalsAsked
     | ApprovalGiven
@@ -164,6 +171,13 @@ class StageResult(Struct, frozen=True, gc=False):
     message: ToolResultMessage
 
 
+class StartChild(Struct, frozen=True, gc=False):
+    """The operation of call ``index`` of ``answer``, another agent's run, is accepted."""
+
+    answer: str
+    index: int
+
+
 class End(Struct, frozen=True, gc=False):
     """The operation's terminal record is written and everything that belongs to it while open goes."""
 
@@ -181,7 +195,7 @@ class AskApproval(Struct, frozen=True, gc=False):
     approval: str
 
 
-Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | AskApproval | End
+Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | AskApproval | StartChild | End
 
 
 # Effects that may start once the step is committed.
@@ -203,7 +217,13 @@ class RunCall(Struct, frozen=True, gc=False):
     replays: int
 
 
-Effect: TypeAlias = RequestModel | RunCall
+class DriveChild(Struct, frozen=True, gc=False):
+    """Drive the operation of call ``index``, another agent's run, to its end."""
+
+    index: int
+
+
+Effect: TypeAlias = RequestModel | RunCall | DriveChild
 
 
 class Step(Struct, frozen=True, gc=False):

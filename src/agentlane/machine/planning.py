@@ -27,6 +27,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.machine.table import Rules
 
@@ -36,7 +37,8 @@ class CallView(Struct, frozen=True, gc=False):
 
     ``policy`` is None when no implementation is here. ``problem`` is None when the arguments are valid. ``approval``
     is whether a person is to be asked before its start: ``open`` until its predicate was asked, ``asking`` while that
-    is under way. ``unbound`` says that the stored yes is for other arguments.
+    is under way. ``unbound`` says that the stored yes is for other arguments. ``child`` says that the call is another
+    agent's run.
     """
 
     policy: ReplayPolicy | None
@@ -44,6 +46,7 @@ class CallView(Struct, frozen=True, gc=False):
     problem: str | None = None
     approval: Literal["no", "yes", "open", "asking"] = "no"
     unbound: bool = False
+    child: bool = False
 
 
 class View(Struct, frozen=True, gc=False):
@@ -61,6 +64,8 @@ class View(Struct, frozen=True, gc=False):
     not_begun: frozenset[int] = frozenset()
     cut: bool = False
     expired: frozenset[int] = frozenset()
+    waiting: frozenset[int] = frozenset()
+    """Runs of other agents that cannot go on now."""
     request_live: bool = False
     request_not_begun: bool = False
     model_problem: ErrorInfo | None = None
@@ -81,9 +86,16 @@ class DropRequest(Struct, frozen=True, gc=False):
 
 
 class StartCalls(Struct, frozen=True, gc=False):
-    """Intend these planned calls together."""
+    """Intend these planned calls together; ``children`` are those that are runs of other agents."""
 
     calls: tuple[tuple[int, ReplayPolicy], ...]
+    children: tuple[int, ...] = ()
+
+
+class DriveChildren(Struct, frozen=True, gc=False):
+    """Go on driving the operations of these calls, which an earlier pass has accepted. Nothing is written."""
+
+    indices: tuple[int, ...]
 
 
 class ReplayCall(Struct, frozen=True, gc=False):
@@ -150,6 +162,7 @@ Verdict: TypeAlias = (
     | RecoverRequest
     | DropRequest
     | StartCalls
+    | DriveChildren
     | ReplayCall
     | AskPredicates
     | AskApprovals
@@ -227,7 +240,7 @@ def _plan_cancelled(state: Tools, view: View) -> Verdict:
         elif isinstance(call, EffectPending) and index not in view.live:
             begun = index not in view.not_begun or call.replays > 0
             settle.append((index, "interrupted" if begun else "not_started"))
-    return SettleCalls(tuple(settle)) if settle else _IDLE
+    return SettleCalls(tuple(settle)) if settle else _drive_children(state, view.live) or _IDLE
 
 
 def _plan_calls(state: Tools, view: View, rules: Rules) -> Verdict:
@@ -236,8 +249,14 @@ def _plan_calls(state: Tools, view: View, rules: Rules) -> Verdict:
         return SettleCalls(settle) if settle else _IDLE  # type: ignore[arg-type]
     if view.expired:
         return SettleCalls(tuple((index, "expired") for index in sorted(view.expired)))
-    recovery = _plan_recovery(state, view, rules)
-    return recovery if recovery is not None else _plan_starts(state, view, rules)
+    waiting = _drive_children(state, view.live | view.waiting)
+    return waiting or _plan_recovery(state, view, rules) or _plan_starts(state, view, rules)
+
+
+def _drive_children(state: Tools, driven: frozenset[int]) -> Verdict | None:
+    """A run of another agent goes on where it stands, whatever stopped: it has an operation of its own."""
+    left = tuple(i for i, call in enumerate(state.calls) if isinstance(call, WaitingChild) and i not in driven)
+    return DriveChildren(left) if left else None
 
 
 def _plan_recovery(state: Tools, view: View, rules: Rules) -> Verdict | None:
@@ -278,6 +297,7 @@ def _permitted(call: EffectPending) -> bool:
 def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
     refused: list[tuple[int, SettledWithout]] = []
     starts: list[tuple[int, ReplayPolicy]] = []
+    children: list[int] = []
     consult: list[int] = []
     ask: list[int] = []
     waits = consulting = full = False
@@ -286,8 +306,8 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
         if isinstance(call, OutcomeReady | Placed):
             continue
         now = view.calls[index]
-        if isinstance(call, EffectPending | WaitingApproval):
-            waits = waits or isinstance(call, WaitingApproval)
+        if isinstance(call, EffectPending | WaitingApproval | WaitingChild):
+            waits = waits or isinstance(call, WaitingApproval) or index in view.waiting
             if not now.parallel:
                 break  # it runs alone
             continue
@@ -295,12 +315,14 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
             if not full:
                 refused.append((index, "refused"))
             continue
-        if not now.parallel and (running or starts or waits):
+        if not now.parallel and (running or starts or children or waits):
             break  # a barrier: what is before it ends, it runs alone, then the later ones
         approval = _approval_of(call, now)
         if approval == "no":
-            full = full or running + len(starts) >= rules.limits.max_parallel
-            if not full:
+            full = full or running + len(starts) + len(children) >= rules.limits.max_parallel
+            if not full and now.child:
+                children.append(index)
+            elif not full:
                 starts.append((index, now.policy))
         else:  # it holds no slot
             waits = True
@@ -315,8 +337,8 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
         return AskPredicates(tuple(consult))
     if ask and not consulting:
         return AskApprovals(tuple(ask))
-    if starts:
-        return StartCalls(tuple(starts))
+    if starts or children:
+        return StartCalls(tuple(starts), tuple(children))
     return _AWAIT_ANSWERS if waits and not consulting and not running else _IDLE
 
 

@@ -33,6 +33,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingChild,
 )
 from agentlane.ids import call_id
 from agentlane.machine.facts import (
@@ -44,6 +45,8 @@ from agentlane.machine.facts import (
     CallsIntended,
     CallsNotBegun,
     Change,
+    ChildrenStarted,
+    DriveChild,
     Effect,
     End,
     Fact,
@@ -60,6 +63,7 @@ from agentlane.machine.facts import (
     RequestModel,
     RunCall,
     StageResult,
+    StartChild,
     Step,
 )
 
@@ -212,6 +216,19 @@ def _intend_calls(state: Tools, fact: CallsIntended, rules: Rules) -> Step:
     return Step(replace(state, calls=tuple(calls)), effects=tuple(effects), boundary="tool_intents")
 
 
+def _start_children(state: Tools, fact: ChildrenStarted, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
+    _require(bool(fact.indices), "nothing is started", state)
+    calls = list(state.calls)
+    for index in fact.indices:
+        if not isinstance(calls[index], (Planned, Approved)):
+            raise IllegalStep(f"call {index} is not planned: {state!r}")
+        calls[index] = WaitingChild()
+    changes = tuple(StartChild(state.answer, index) for index in fact.indices)
+    effects = tuple(DriveChild(index) for index in fact.indices)
+    return Step(replace(state, calls=tuple(calls)), changes, effects, boundary="child_started")
+
+
 def _intend_replay(state: Tools, fact: ReplayIntended, rules: Rules) -> Step:
     _require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
     call = state.calls[fact.index]
@@ -346,6 +363,7 @@ TABLE: dict[tuple[type, type], Transition] = {
     (Checkpoint, ModelUnavailable): _unavailable,
     (RetryWait, ModelUnavailable): _unavailable,
     (Tools, CallsIntended): _intend_calls,
+    (Tools, ChildrenStarted): _start_children,
     (Tools, ReplayIntended): _intend_replay,
     (Tools, ApprovalsAsked): _ask_approvals,
     (Tools, ApprovalGiven): _give_approval,

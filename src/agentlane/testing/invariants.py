@@ -107,15 +107,15 @@ async def check_trace_against(trace: Trace, session: Session | SessionStorage) -
     ledger = {row.row.id: row for row in await storage.usage()}
     reported = {each.number for each in trace.events if isinstance(each, Committed)}
     commits = [each for each in trace.events if isinstance(each, Submitted) and each.session_id == storage.info.id]
-    told = {_insert_id(write) for each in commits if each.number in reported for write in _inserts(each)}
+    made = Counter(_insert_id(write) for each in commits for write in _inserts(each))
     found: list[str] = []
     for commit in commits:
         inserts = _inserts(commit)
         there = [_insert_id(write) in rows or _insert_id(write) in ledger for write in inserts]
         if commit.number not in reported:
-            # Ids that it had reserved may have been used since, by a commit that was reported.
-            there = [each and _insert_id(write) not in told for each, write in zip(there, inserts, strict=True)]
-            if any(there) and not all(there):
+            # Ids that it had reserved may have been used since, by another commit.
+            own = [each and made[_insert_id(write)] == 1 for each, write in zip(there, inserts, strict=True)]
+            if any(own) and not all(there):
                 found.append(f"I2: commit {commit.number} ({commit.name}) is there in part")
             continue
         if not all(there):

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from agentlane.agent import Agent
+from agentlane.agent_tool import AgentTool
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.operations import ReplayPolicy
 from agentlane.data.writes import Write
@@ -137,6 +138,11 @@ class Trace:
         traced.models = {identity: self.model(model) for identity, model in agent.models.items()}
         traced.model = traced.models[agent.model.identity]
         traced.tools = {name: _TracedTool(tool, self) for name, tool in agent.tools.items()}
+        for name, tool in agent.tools.items():
+            if isinstance(tool, AgentTool):
+                child = copy.copy(tool)
+                child.agent = self.agent(tool.agent)
+                traced.tools[name] = child
         return traced
 
     def model(self, model: Model) -> Model:

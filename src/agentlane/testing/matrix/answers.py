@@ -10,6 +10,7 @@ from agentlane.data.approvals import Decision
 from agentlane.data.messages import ToolResultMessage
 from agentlane.data.writes import SetValue
 from agentlane.machine.outcomes import DENIED, EXPIRED
+from agentlane.testing.matrix.family import tool_of
 from agentlane.testing.matrix.history import History
 
 
@@ -41,7 +42,7 @@ def check_asked(history: History[Any]) -> Iterator[str]:
     for id in dict.fromkeys(each.call_id for each in history.witness.starts):
         starts = history.witness.of_call(id)
         what = f"call {id} of {starts[0].tool!r}"
-        tool = history.lives[starts[0].life - 1].own_agent.tools[starts[0].tool]
+        tool = tool_of(history.lives[starts[0].life - 1].own_agent, starts[0].tool)
         yes = [each for each in decisions.get(id, ()) if each.allow]
         first = [each for each in yes if each.kind == "call"]
         if tool.options.approval is True and not first:

@@ -22,6 +22,7 @@ from agentlane.session import Session
 from agentlane.testing.decoded import entry_of, state_of
 from agentlane.testing.invariants import check_nothing_written, check_trace, check_trace_against
 from agentlane.testing.matrix.answers import check_asked, is_refusal
+from agentlane.testing.matrix.family import family_of, named, plain_names, tool_of
 from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
@@ -90,14 +91,18 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     history.results = sorted(results.values(), key=lambda each: (each.started_at, each.operation_id))
     entries: dict[str, Entry] = {}
     names = _names(history, session.lanes())
+    stories: dict[str, list[Step]] = {}
     for name in session.lanes():
         branch = session.branch(name)
         path = await branch.entries(newest_first=False)
         entries.update({entry.id: entry for entry in path})
         if name == "main":
             history.messages = await branch.messages()
-        story = ended.stories[name] = tell(path, results, names[name])
+        story = tell(path, results, names[name])
+        stories[name] = story
         ended.complaints += await _check_story(history, story, oracle, name)
+    first = {name: next((each.result.operation_id for each in chapters(story)), "") for name, story in stories.items()}
+    ended.stories = {plain: stories[name] for name, plain in plain_names(first).items()}
     for result in history.results:
         if result.to_tip is not None and result.to_tip not in entries:  # its lane went elsewhere
             path = await _path(session, result.to_tip)
@@ -145,6 +150,7 @@ async def _check_story(history: History[Any], story: list[Step], oracle: Oracle,
     agent = next((life.own_agent for life in history.lives if hasattr(life, "own_agent")), None)
     if agent is None:
         return []
+    agent = named(agent, next((each.result.agent for each in chapters(story)), agent.name))
     verdict = await oracle.judge(story, agent, _terminates(history), lane=lane)
     found = list(verdict.complaints)
     for number, chapter in enumerate(chapters(story)):
@@ -199,6 +205,10 @@ def _check_result(
         return
     if found and not any(each.again or each.asks for each in found):
         yield f"{what} was found under way where it must not run again, and its result does not say so: {body.text!r}"
+    child = next((each for each in history.results if each.operation_id == id), None)
+    if child is not None:
+        yield from _check_child(what, child, body)
+        return
     if not starts:
         if body.text == NOT_STARTED and cancelled:
             return
@@ -218,8 +228,15 @@ def _check_result(
             yield f"{what} returned {last.value!r}, and its result says {body.text!r}"
 
 
+def _check_child(what: str, child: OperationResult, body: ToolResultMessage) -> Iterator[str]:
+    """A call that is another agent's run gives what that run came to."""
+    says = {"completed": child.text, "aborted": ABORTED, "failed": child.error.message if child.error else child.code}
+    if (says[child.status] or "") not in body.text or body.is_error != (child.status != "completed"):
+        yield f"{what} has the result {body.text!r}, and its agent's run is {child.status}: {says[child.status]!r}"
+
+
 def _check_raised(history: History[Any], what: str, start: Start, body: ToolResultMessage) -> Iterator[str]:
-    tool = history.lives[start.life - 1].own_agent.tools[start.tool]
+    tool = tool_of(history.lives[start.life - 1].own_agent, start.tool)
     error = start.error
     assert error is not None
     timed_out = tool.options.timeout_ms is not None and "did not end within" in body.text
@@ -232,7 +249,7 @@ def _check_raised(history: History[Any], what: str, start: Start, body: ToolResu
 
 def _limit_bytes(history: History[Any], start: Start) -> int:
     agent = history.lives[start.life - 1].own_agent
-    return agent.tools[start.tool].options.max_result_bytes or agent.limits.max_result_bytes
+    return tool_of(agent, start.tool).options.max_result_bytes or agent.limits.max_result_bytes
 
 
 def _refused_later(history: History[Any], chapter: Chapter, call: ToolCallPart, body: ToolResultMessage) -> bool:
@@ -243,7 +260,7 @@ def _refused_later(history: History[Any], chapter: Chapter, call: ToolCallPart, 
                 config = codec.CONFIG.decode(write.payload, "op.config")
                 for life in history.lives:
                     if hasattr(life, "own_agent"):
-                        problem = resolve_call(life.own_agent, config, call).view.problem
+                        problem = resolve_call(named(life.own_agent, config.agent), config, call).view.problem
                         if problem is not None and problem == body.text:
                             return True
     return False
@@ -287,8 +304,8 @@ def _check_requests(history: History[Any], entries: Sequence[Entry]) -> Iterator
         if given and count > given[what]:
             yield f"the answer {what} is there {count} times, and the model gave it {given[what]} times"
     for life in history.lives:
-        models = life.own_agent.models.values() if hasattr(life, "own_agent") else ()
-        for model in models:
+        agents = family_of(life.own_agent) if hasattr(life, "own_agent") else ()
+        for model in (model for each in agents for model in each.models.values()):
             if isinstance(model, PlayedModel):
                 yield from (f"I10: the model of process {life.number}: {line}" for line in model.violations)
 

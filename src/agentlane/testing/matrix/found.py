@@ -21,6 +21,7 @@ from agentlane.driver.views import resolve_call
 from agentlane.ids import call_id
 from agentlane.storage.contract import SessionStorage
 from agentlane.testing.decoded import state_of
+from agentlane.testing.matrix.family import named
 
 Current: TypeAlias = Literal["never", "safe", "idempotent", "ask", "missing", "inactive", "refused"]
 """What a process has for a call: its tool with a policy; no such tool; one that is not active; one that refuses the
@@ -102,10 +103,11 @@ class Findings:
         for index, call in enumerate(state.calls):
             if not isinstance(call, EffectPending):
                 continue
-            view = resolve_call(self._agent, config, calls[index]).view
+            agent = named(self._agent, config.agent)
+            view = resolve_call(agent, config, calls[index]).view
             cancelled = state.cancel_requested_at is not None
             id = call_id(state.answer, index)
-            current = self._current(config, calls[index].name, problem=view.problem)
+            current = self._current(agent, config, calls[index].name, problem=view.problem)
             # The rule of replays in words of its own: what is judged must not be its own judge.
             twice = ("safe", "idempotent")
             bounded = call.replays < config.limits.max_replays
@@ -123,8 +125,8 @@ class Findings:
             if call.operation_id == operation_id and call.again:
                 self.calls[id] = call._replace(maybe=True)
 
-    def _current(self, config: OperationConfig, name: str, *, problem: str | None) -> Current:
-        tool = None if self._agent is None else self._agent.tools.get(name)
+    def _current(self, agent: Agent[Any, Any], config: OperationConfig, name: str, *, problem: str | None) -> Current:
+        tool = agent.tools.get(name)
         if tool is None:
             return "missing"
         if name not in config.tools:

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from agentlane.agent import Agent
 from agentlane.data import addresses
 from agentlane.data.operations import OutcomeReady, Placed, Tools
-from agentlane.data.results import OperationResult, RetryReason, Settled, Waiting
+from agentlane.data.results import OperationResult, Settled, Waiting, is_for_retry
 from agentlane.data.writes import AppendElement, SetValue, Write
 from agentlane.ids import call_id
 from agentlane.lane import AgentLane
@@ -223,7 +223,7 @@ class _Lane(AgentLane[Any, Any]):
 
 
 def _is_retry(waiting: Waiting) -> bool:
-    return all(isinstance(each, RetryReason) for each in waiting.reasons)
+    return all(map(is_for_retry, waiting.reasons))
 
 
 def _pass_by(clock: ManualClock, waiting: Waiting) -> None:

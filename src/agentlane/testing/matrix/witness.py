@@ -15,6 +15,7 @@ from agentlane.agent import Agent
 from agentlane.data.messages import AssistantMessage, Message, ModelIdentity
 from agentlane.data.operations import ReplayPolicy
 from agentlane.model import Model, ModelLimits, ModelRequest, StreamItem
+from agentlane.testing.matrix.family import with_tools
 from agentlane.tool import Tool
 from agentlane.tool_context import ToolContext
 
@@ -68,6 +69,7 @@ class Witness:
         watched.models = {identity: _WatchedModel(each, self, life) for identity, each in agent.models.items()}
         watched.model = watched.models[agent.model.identity]
         watched.tools = {name: _WatchedTool(each, self, life) for name, each in agent.tools.items()}
+        watched.tools |= with_tools(agent, lambda other: self.agent(other, life=life))
         return watched
 
     async def bury(self, life: int) -> None:

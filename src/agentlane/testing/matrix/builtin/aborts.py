@@ -35,9 +35,11 @@ async def _hangs(life: Life[Hands], driving: asyncio.Future[Any]) -> None:
     assert isinstance(model, ScriptedModel)
     hanging = asyncio.ensure_future(model.hanging())
     stuck = asyncio.ensure_future(life.world.stuck())
-    await asyncio.wait({hanging, stuck, driving}, return_when=asyncio.FIRST_COMPLETED)
-    hanging.cancel()
-    stuck.cancel()
+    try:
+        await asyncio.wait({hanging, stuck, driving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        hanging.cancel()
+        stuck.cancel()
 
 
 ABORT_STREAM = Scenario(
