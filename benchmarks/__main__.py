@@ -60,6 +60,9 @@ def measure(folder: Path, *, smoke: bool) -> list[dict[str, Any]]:
     for name, target in (("memory", ":memory:"), ("JSONL", "grow.jsonl"), ("SQLite", "grow.db")):
         ratio = asyncio.run(runs.growth(where(folder, target), many))
         rows.append(row(f"run {many} against run 1, {name}", "ratio", ratio, 1.15))
+    for name, target in (("memory", ":memory:"), ("JSONL", "watch.jsonl"), ("SQLite", "watch.db")):
+        ratio = asyncio.run(runs.watched_ratio(where(folder, target), few))
+        rows.append(row(f"a watched run against an unwatched one, {name}", "ratio", ratio, 1.2))
     for name, target, budget in (("JSONL", "reopen.jsonl", 60), ("SQLite", "reopen.db", 5)):
         taken = asyncio.run(runs.reopen_seconds(where(folder, target), many))
         rows.append(row(f"reopen after {many} runs, {name}", "ms", taken * 1e3, budget))

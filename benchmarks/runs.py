@@ -37,6 +37,8 @@ from agentlane.testing.faults import FaultPlan
 
 CALLS = 8
 WARM_UP = 40
+EVENTS = 16
+"""What a watcher of one unit of work is told, at least: eleven entries, four states of the operation, and its end."""
 
 
 class InstantModel:
@@ -133,6 +135,36 @@ async def growth(target: str, runs: int) -> float:
     last = await pair("last")
     await old.close()
     return last / first
+
+
+async def watched_ratio(target: str, runs: int) -> float:
+    """A watched run against an unwatched one of the same session, in turn; what the watcher does is counted in."""
+    async with open_session(target, durability="process") as session:
+        alone = await session.lane("alone", plain_agent())
+        watched = await session.lane("watched", plain_agent())
+        count = 0
+
+        async def read() -> None:
+            nonlocal count
+            async for _ in watched.watch():
+                count += 1
+
+        async def one_watched_run() -> None:
+            before = count
+            await one_run(watched)
+            while count - before < EVENTS:
+                await asyncio.sleep(0)
+
+        reading = asyncio.ensure_future(read())
+        await asyncio.sleep(0)
+        ratios: list[float] = []
+        for number in range(runs + WARM_UP):
+            took = await seconds(lambda: one_run(alone))
+            took_watched = await seconds(one_watched_run)
+            if number >= WARM_UP:
+                ratios.append(took_watched / took)
+        reading.cancel()
+        return median(ratios)
 
 
 async def reopen_seconds(target: str, runs: int) -> float:

@@ -97,6 +97,10 @@ class Watch(Generic[S]):
         watch: ``SessionClosed``, ``SessionFaulted``, ``UnknownBranch`` for a lane that was deleted."""
         if self._reading:
             raise InvalidMessage("a watch is read by one task at a time; make another watch for another reader")
+        event = self._reader.ready() if self._first is None else None
+        if event is not None:  # the common case, without detours
+            self._cursor = event.cursor
+            return event
         self._reading = True
         try:
             if not self._started:
@@ -143,8 +147,7 @@ class Watch(Generic[S]):
         if missed is None:
             return False
         channel.add(self._reader)
-        for event in missed:
-            self._reader.push(event)
+        self._reader.push(missed)
         self._cursor = cursor
         return True
 
@@ -154,6 +157,9 @@ class Watch(Generic[S]):
             return first
         reader = self._reader
         while True:
+            event = reader.ready()
+            if event is not None:
+                return event
             event = reader.first()
             if event is not None:
                 filled = await self._filled_event(event)
@@ -193,22 +199,19 @@ class Watch(Generic[S]):
                 raise
             return None
 
-    async def _filled_event(self, event: Event) -> Event | None:
+    async def _filled_event(self, event: PathMoved | LaneOpened) -> Event | None:
         """The event, with what the store holds of its moment; None if the session ended meanwhile."""
         history = self._history
+        tip = event.tip if isinstance(event, PathMoved) else event.snapshot.tip
         try:
-            if isinstance(event, PathMoved):
-                entries = await read_path(self._source.runtime, event.tip, history)
-                return replace(event, entries=entries)
-            if isinstance(event, LaneOpened):
-                opened = event.snapshot
-                entries = await read_path(self._source.runtime, opened.tip, history)
-                return replace(event, snapshot=replace(opened, entries=entries, history=history))
+            entries = await read_path(self._source.runtime, tip, history)
         except AgentLaneError:
             if self._source.runtime.phase == "open":
                 raise
             return None
-        return event
+        if isinstance(event, PathMoved):
+            return replace(event, entries=entries)
+        return replace(event, snapshot=replace(event.snapshot, entries=entries, history=history))
 
 
 class LaneSource(Source[LaneSnapshot]):

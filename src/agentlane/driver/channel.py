@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from weakref import ref
 
 from msgspec.structs import replace
 
-from agentlane.data.events import AnswerShown, Event, OperationAdvanced, ProgressSaved
+from agentlane.data.events import AnswerShown, Event, LaneOpened, OperationAdvanced, PathMoved, ProgressSaved
 from agentlane.data.messages import Frame
 from agentlane.data.partial import joined
 
@@ -32,7 +32,7 @@ class Numbers:
         self._prefix = f"{os.urandom(8).hex()}."
 
     def next(self) -> str:
-        """The cursor of a new event."""
+        """The cursor of a new event, whose number is ``last`` until the next one."""
         self.last += 1
         return f"{self._prefix}{self.last}"
 
@@ -64,15 +64,18 @@ class Reader:
         self.ended = False
         self.error: BaseException | None = None
 
-    def push(self, event: Event) -> None:
-        """Take an event."""
-        if not self.missed:
-            if not (self._coalesce and self._merge(event)):
-                if len(self._buffer) >= self._size:
-                    self.miss()
-                else:
-                    self._buffer.append(event)
-            self._wake()
+    def push(self, events: Sequence[tuple[int, Event]]) -> None:
+        """Take numbered events."""
+        for _, event in events:
+            if self.missed:
+                return
+            if self._coalesce and self._merge(event):
+                continue
+            if len(self._buffer) >= self._size:
+                self.miss()
+            else:
+                self._buffer.append(event)
+        self._wake()
 
     def miss(self) -> None:
         """Let go of everything; the reader has to look anew."""
@@ -85,14 +88,20 @@ class Reader:
         self._buffer.clear()
         self.missed = False
 
-    def first(self) -> Event | None:
-        """The oldest event; it stays."""
+    def ready(self) -> Event | None:
+        """Take the oldest event, if it is whole: nothing has to be read for it."""
         if not self._buffer:
             return None
         event = self._buffer[0]
-        if isinstance(event, _Shown):
-            event = self._buffer[0] = event.event()
-        return event
+        if type(event) is PathMoved or type(event) is LaneOpened:
+            return None
+        self._buffer.popleft()
+        return event.event() if isinstance(event, _Shown) else event
+
+    def first(self) -> PathMoved | LaneOpened | None:
+        """The oldest event, if something has to be read for it; it stays."""
+        event = self._buffer[0] if self._buffer else None
+        return event if isinstance(event, PathMoved | LaneOpened) else None
 
     def take(self) -> None:
         """The oldest event is taken."""
@@ -177,13 +186,13 @@ class Channel:
         self._unread = 0
         self.active = False
 
-    def since(self, cursor: str, limit: int) -> list[Event] | None:
+    def since(self, cursor: str, limit: int) -> list[tuple[int, Event]] | None:
         """The events after a cursor; None if they are not all here, if there are more than ``limit``, or if it is
         not one of this channel's."""
         number = self._numbers.of(cursor)
         if number is None or not self.active or number < self._floor:
             return None
-        found = [event for at, event in self._kept if at > number]
+        found = [each for each in self._kept if each[0] > number]
         return found if len(found) <= limit else None
 
     def add(self, reader: Reader) -> None:
@@ -200,21 +209,21 @@ class Channel:
         """It reads no more."""
         self._readers = [each for each in self._readers if each() not in (None, reader)]
 
-    def emit(self, event: Event) -> None:
-        """Keep the event that was numbered last, and hand it over."""
+    def emit(self, events: Sequence[tuple[int, Event]]) -> None:
+        """Keep numbered events, and hand them over."""
         kept = self._kept
-        kept.append((self._numbers.last, event))
-        if len(kept) > KEPT_MAX:
+        kept.extend(events)
+        while len(kept) > KEPT_MAX:
             self._floor = kept.popleft()[0]
         read = False
         for each in self._readers:
             reader = each()
             if reader is not None:
-                reader.push(event)
+                reader.push(events)
                 read = True
         if not read:
             self._readers.clear()
-            self._unread += 1
+            self._unread += len(events)
             if self._unread > KEPT_MAX:
                 self._stop()
 

@@ -36,7 +36,6 @@ from agentlane.data.inspection import Operation
 from agentlane.data.messages import Frame, PartEnd, ToolResultMessage, UserPart
 from agentlane.data.operations import Generating, LaneConfig, LaneState, OperationState, Tools
 from agentlane.data.partial import PartialAnswer
-from agentlane.data.results import OperationResult
 from agentlane.data.writes import InsertEntry, SetValue, Write
 from agentlane.driver.channel import Channel, Numbers
 from agentlane.driver.open_operation import OpenOperation
@@ -78,20 +77,23 @@ class Hub:
         self.numbers = Numbers()
         self.watched = False
         """Whether any lane, or the session, is watched."""
+        self._several = False
         self.channel = Channel(self.numbers, self.changed)
         self.lanes: Mapping[str, WatchedLane] = {}
         """The session's lanes, as it knows them."""
 
     def changed(self) -> None:
         """A channel became active, or is active no more."""
-        self.watched = self.channel.active
-        for lane in self.lanes.values():
-            self.watched = lane.feed.look() or self.watched
+        watched = sum(lane.feed.look() for lane in self.lanes.values())
+        self.watched = self.channel.active or watched > 0
+        self._several = self.channel.active or watched > 1
 
     def published(self, own: Feed, commit: Commit, writes: Sequence[Write], boundary: str) -> None:
         """A commit of ``own``'s line is published; it may have changed other lanes too."""
         if own.watched:
             own.committed(commit, writes, boundary)
+            if not self._several:
+                return
         for name in self._written(writes):
             lane = self.lanes.get(name)
             if lane is not None and lane.feed is not own and lane.feed.watched:
@@ -127,8 +129,8 @@ class Feed:
         self.watched = False
         """Whether anybody wants events of this lane; while it is False, nothing else may be asked of a feed."""
         self._told = _Told(lane.name)
-        self.last_result: OperationResult | None = None
-        """The newest terminal record that was told."""
+        self._made: list[tuple[int, Event]] = []
+        """Events of the commit that is being told of."""
         self.look()
 
     @property
@@ -177,7 +179,7 @@ class Feed:
         """The model streamed a piece of the answer."""
         if isinstance(frame, PartEnd):
             frame = deepcopy(frame)  # what is shown is nobody's to change
-        self._emit(
+        self._add(
             AnswerShown(
                 lane=self._lane.name,
                 cursor=self._hub.numbers.next(),
@@ -187,12 +189,15 @@ class Feed:
                 frames=(frame,),
             )
         )
+        self._emit()
 
     def committed(self, commit: Commit, writes: Sequence[Write], boundary: str) -> None:
         """A commit is published: tell what it changed. Never raises: nobody's run fails since somebody watches it."""
         try:
             self._tell(commit, writes, tuple(boundary.split("+")))
+            self._emit()
         except Exception as error:  # a bug of ours: readers look anew, which always works
+            self._made.clear()
             self._hub.runtime.found(f"watching lane {self._lane.name!r}: {error!r}")
             self.channel.miss()
             self._hub.channel.miss()
@@ -206,7 +211,7 @@ class Feed:
         if lane.name != told.name:
             was, told.name = told.name, lane.name
             if lane.config is not None:
-                self._emit(LaneRenamed(lane=lane.name, cursor=self._hub.numbers.next(), before=was))
+                self._add(LaneRenamed(lane=lane.name, cursor=self._hub.numbers.next(), before=was))
         if lane.config is not told.config and self._tell_config(lane.config, told):
             return
         new_tip = lane.tip != told.tip
@@ -218,7 +223,7 @@ class Feed:
                 record = operation_record(operation)
                 if record != told.record:
                     told.record = record
-                    self._emit(
+                    self._add(
                         OperationAdvanced(
                             lane=lane.name,
                             cursor=self._hub.numbers.next(),
@@ -235,7 +240,7 @@ class Feed:
             self._tell_end(before, steps)
         told.begin(operation)
         if operation is not None and told.record is not None:
-            self._emit(
+            self._add(
                 OperationAccepted(
                     lane=lane.name,
                     cursor=self._hub.numbers.next(),
@@ -254,13 +259,14 @@ class Feed:
         lane, cursor = self._lane.name, self._hub.numbers.next()
         was, told.config = told.config, config
         if config is None:
-            self._emit(LaneRemoved(lane=lane, cursor=cursor))
+            self._add(LaneRemoved(lane=lane, cursor=cursor))
+            self._emit()
             self.channel.end(None)
         elif was is None:
-            self._emit(LaneOpened(lane=lane, cursor=cursor, snapshot=self.capture(None)))
+            self._add(LaneOpened(lane=lane, cursor=cursor, snapshot=self.capture(None)))
         else:
             settings = deepcopy(config.settings)
-            self._emit(
+            self._add(
                 LaneConfigured(
                     lane=lane,
                     cursor=cursor,
@@ -290,14 +296,14 @@ class Feed:
         if entries is None:
             told.tip = lane.tip
             cursor = self._hub.numbers.next()
-            self._emit(PathMoved(lane=lane.name, cursor=cursor, operation_id=id, recovered=recovered, tip=lane.tip))
+            self._add(PathMoved(lane=lane.name, cursor=cursor, operation_id=id, recovered=recovered, tip=lane.tip))
             return
         inputs = () if until is None else until.meta.inputs
         for entry in entries:
             if entry.id in inputs:
                 return
             told.tip = entry.id
-            self._emit(
+            self._add(
                 EntryAdded(
                     lane=lane.name,
                     cursor=self._hub.numbers.next(),
@@ -316,7 +322,7 @@ class Feed:
         if operation.staged is not told.staged:
             for index in operation.staged:
                 if index not in told.staged:
-                    self._emit(
+                    self._add(
                         ResultStaged(
                             lane=self._lane.name,
                             cursor=self._hub.numbers.next(),
@@ -330,7 +336,7 @@ class Feed:
         if operation.progress != told.progress:
             for index, content in operation.progress.items():
                 if told.progress.get(index) is not content:
-                    self._emit(
+                    self._add(
                         ProgressSaved(
                             lane=self._lane.name,
                             cursor=self._hub.numbers.next(),
@@ -346,8 +352,7 @@ class Feed:
         result = operation.result
         if result is None:
             raise RuntimeError(f"operation {operation.id} is open no more and has no result")
-        self.last_result = result
-        self._emit(
+        self._add(
             OperationSettled(
                 lane=self._lane.name,
                 cursor=self._hub.numbers.next(),
@@ -358,11 +363,17 @@ class Feed:
             )
         )
 
-    def _emit(self, event: Event) -> None:
-        if self.channel.active:
-            self.channel.emit(event)
-        if self._hub.channel.active:
-            self._hub.channel.emit(event)
+    def _add(self, event: Event) -> None:
+        """The event that was numbered last comes with the others of its commit."""
+        self._made.append((self._hub.numbers.last, event))
+
+    def _emit(self) -> None:
+        made, self._made = self._made, []
+        if made:
+            if self.channel.active:
+                self.channel.emit(made)
+            if self._hub.channel.active:
+                self._hub.channel.emit(made)
 
 
 class _Told:
