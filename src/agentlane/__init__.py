@@ -107,7 +107,7 @@ from agentlane.errors import (
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.inspection import LaneInspection, Missing
 from agentlane.lane import AgentLane, accept, drive, request_abort, requestAbort
-from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, StreamItem, ToolDefinition
+from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, OutputSchema, StreamItem, ToolDefinition
 from agentlane.opening import SessionOpener, open_session
 from agentlane.session import Session
 from agentlane.stream import OperationStream
@@ -179,6 +179,7 @@ __all__ = [
     "OperationResult",
     "OperationSettled",
     "OperationStream",
+    "OutputSchema",
     "OwnershipLost",
     "PartDelta",
     "PartEnd",

@@ -16,6 +16,7 @@ from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationCo
 from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
 from agentlane.model import Model
 from agentlane.names import check_name
+from agentlane.output import OutputType
 from agentlane.tool import Tool
 
 Deps = TypeVar("Deps", default=Any)
@@ -48,6 +49,10 @@ class Agent(Generic[Deps, Output]):
     - ``max_turns``, ``max_requests``, ``max_tokens``, ``max_cost_nanos``, ``max_time_ms`` and ``max_identical_calls``
       are bounds at which an operation ends as ``failed`` with the code ``limit_reached``; see ``RunLimits``. They are
       looked at when the model is about to be asked, with every call answered: they cut no answer and no running tool.
+    - ``output`` is a type that msgspec reads from JSON. Its schema goes with each request, and the answer that ends a
+      run is decoded and checked: ``result.output`` has the JSON data, ``lane.output(result)`` the value. Where it does
+      not fit, the model is told so and asked again, ``max_output_retries`` times, and then the run fails with the code
+      ``invalid_output``.
 
     Raises ``InvalidDefinition`` or ``InvalidName`` for what cannot work.
     """
@@ -75,6 +80,8 @@ class Agent(Generic[Deps, Output]):
         max_cost_nanos: int | None = None,
         max_time_ms: int | None = None,
         max_identical_calls: int | None = None,
+        output: type[Output] | None = None,
+        max_output_retries: int = 2,
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = self._checked_instructions(instructions)
@@ -99,6 +106,8 @@ class Agent(Generic[Deps, Output]):
         self.approval_expires_ms = (
             None if approval_expires_ms is None else _at_least("approval_expires_ms", approval_expires_ms, 1)
         )
+        self.output: OutputType[Output] | None = None if output is None else OutputType(output)
+        self.max_output_retries = _at_least("max_output_retries", max_output_retries, 0)
         self.models: dict[ModelIdentity, Model] = {}
         chosen: tuple[Model, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)  # type: ignore[assignment]
         if not chosen:
@@ -214,6 +223,7 @@ class Agent(Generic[Deps, Output]):
             settings=deepcopy({**self.settings, **(config.settings or {})}),
             retry=self.retry,
             limits=self.limits,
+            output_retries=UNSET if self.output is None else self.max_output_retries,
             run_limits=UNSET if self.run_limits == RunLimits() else self.run_limits,
         )
 

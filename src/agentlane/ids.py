@@ -68,4 +68,9 @@ def call_index(answer: str, id: str) -> int | None:
     return index if index >= 0 else None
 
 
+def correction_id(answer: str) -> str:
+    """The id of the entry that says what is wrong with ``answer``; no call has it."""
+    return derive(answer, DERIVED_MAX)
+
+
 CALLS_MAX = DERIVED_MAX - 2

@@ -20,7 +20,7 @@ from agentlane.data.usage import Usage, UsageRow
 from agentlane.driver import aborting, deciding, idle, navigating, retrying, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
-from agentlane.errors import NoActiveOperation
+from agentlane.errors import InvalidMessage, NoActiveOperation
 from agentlane.inspection import LaneInspection, inspect_lane
 from agentlane.model import Model
 from agentlane.stream import OperationStream
@@ -109,6 +109,23 @@ class AgentLane(Branch, Generic[Deps, Output]):
         """
         self._core.check()
         return await verbs.result(self._core, operation_id)
+
+    def output(self, result: OperationResult) -> Output:
+        """The output of a completed operation as the agent's output type; the answer's text if the agent has none.
+
+        Raises ``InvalidMessage`` for an operation that did not complete or whose tools ended it, and if what it has
+        does not fit the type, which may be another one than when it was accepted.
+        """
+        if result.status != "completed":
+            raise InvalidMessage(f"operation {result.operation_id} is {result.status}: it has no output")
+        if self.agent.output is None:
+            return result.text  # type: ignore[return-value]  # what an agent without a type is typed as
+        try:
+            return self.agent.output.decode(result.output)
+        except Exception as error:  # a type's own checks may raise anything
+            raise InvalidMessage(
+                f"operation {result.operation_id}: its output is no {self.agent.output.shown().name}: {error}"
+            ) from error
 
     def inspect(self) -> LaneInspection:
         """What is committed of this lane now, and whether it is being driven here. No I/O."""

@@ -30,6 +30,13 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
 
 
+class OutputSchema(Struct, frozen=True, kw_only=True):
+    """What the final answer of a run has to be: the JSON Schema, and a name for it."""
+
+    name: str
+    schema: dict[str, Any]
+
+
 class ModelLimits(Struct, frozen=True, kw_only=True):
     """What a model takes; None is not known."""
 
@@ -53,6 +60,9 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     lane: str
     operation_id: str
     attempt: int
+    output: OutputSchema | None = None
+    """What the answer that ends the run has to be. An adapter hands it to a provider that takes one; the library checks
+    the answer in any case."""
 
 
 @runtime_checkable

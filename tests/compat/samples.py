@@ -277,6 +277,7 @@ SAMPLES: dict[str, Sample] = {
             ),
         ),
     ),
+    "op.config.output": Sample(codec.CONFIG, OperationConfig(agent="coder", output_retries=2)),
     "lane.config.bare": Sample(codec.LANE_CONFIG, LaneConfig(agent="coder")),
     "lane.config.full": Sample(
         codec.LANE_CONFIG, LaneConfig(agent="coder", model=MODEL, tools=("read",), settings={"temperature": 0.5})
@@ -310,6 +311,7 @@ SAMPLES: dict[str, Sample] = {
             usage=TOTALS,
         ),
     ),
+    "result.output": Sample(codec.RESULT, replace(RESULT, output={"number": 20, "of": ["a", None, 0.5, True]})),
     "result.retry": Sample(codec.RESULT, replace(RESULT, retry_of="op-0")),
     "result.decided": Sample(codec.RESULT, replace(RESULT, decisions=(DECISION,))),
     "op.state.tools.asked": Sample(codec.STATE, ASKED_STATE),

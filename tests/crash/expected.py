@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from agentlane.testing.matrix.builtin import bounds, changed, fallback, history, limited, plain, writes
+from agentlane.testing.matrix.builtin import bounds, changed, fallback, history, limited, outputs, plain, writes
 
 _CUT = (
     "result! The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter "
     "answer, or in smaller steps."
 )
+
+_NOT_A_COUNT = "The answer does not fit the schema 'Count': "
+_NO_OBJECT = "Expected `object`, got `str`"
+_ANSWER_AGAIN = ". Answer again with one JSON value that fits it, and with nothing else."
 
 EXPECTED: dict[str, list[str]] = {
     plain.PARALLEL.name: [
@@ -99,6 +103,27 @@ EXPECTED: dict[str, list[str]] = {
         "assistant[error/refused] ",
         "user second",
         "assistant[stop] well",
+    ],
+    outputs.CORRECTED.name: [
+        "user go",
+        "assistant[tool_calls]  (safe,never)",
+        "result safe:1 done",
+        "result never:2 done",
+        'assistant[stop] "twenty"',
+        f"user {_NOT_A_COUNT}{_NO_OBJECT}{_ANSWER_AGAIN}",
+        "assistant[tool_calls]  (key)",
+        "result key:3 done",
+        'assistant[stop] {"number": "20"}',
+        f"user {_NOT_A_COUNT}Expected `int`, got `str` - at `$.number`{_ANSWER_AGAIN}",
+        'assistant[stop] ```json\n{"number": 20}\n```',
+    ],
+    outputs.NEVER_RIGHT.name: [
+        "user go",
+        'assistant[stop] "no"',
+        f"user {_NOT_A_COUNT}{_NO_OBJECT}{_ANSWER_AGAIN}",
+        'assistant[stop] "no"',
+        f"user {_NOT_A_COUNT}{_NO_OBJECT}{_ANSWER_AGAIN}",
+        'assistant[stop] "no"',
     ],
     fallback.FALLBACK.name: [
         "user first",

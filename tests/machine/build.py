@@ -9,6 +9,7 @@ from agentlane.data.messages import (
     TextPart,
     ToolCallPart,
     ToolResultMessage,
+    UserMessage,
 )
 from agentlane.data.operations import CallState, Limits, RetryPolicy, Tools
 from agentlane.machine.facts import Outcome
@@ -21,6 +22,8 @@ LATER = "0000aaaa-0000-7000-8000-000000020000"
 OVERLOADED = ErrorInfo(code="overloaded", message="try later", retryable=True)
 REFUSED = ErrorInfo(code="refused", message="no")
 GONE = ErrorInfo(code="model_unavailable", message="not here")
+CORRECTION = UserMessage(content=(TextPart(text="not that"),))
+INVALID = ErrorInfo(code="invalid_output", message="not that")
 LIMIT = ErrorInfo(code="limit_reached", message="max_turns: enough")
 
 

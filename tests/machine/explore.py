@@ -151,6 +151,16 @@ REDUCED = (
         lost=LOST_ASKED,
     ),
     Scope("runs of other agents", 2, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), WITH_CHILDREN),
+    Scope(
+        "an answer that is not of its type",
+        1,
+        1,
+        1,
+        scope_rules(attempts=2, restarts=1, replays=1),
+        (PLAIN,),
+        corrections=2,
+        room=(1,),
+    ),
 )
 WHOLE = (
     Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),

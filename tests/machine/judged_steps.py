@@ -24,7 +24,7 @@ from agentlane.data.operations import (
     WaitingChild,
 )
 from agentlane.data.results import Status
-from agentlane.ids import call_id
+from agentlane.ids import call_id, correction_id
 from agentlane.machine.facts import (
     AbortRequested,
     Answered,
@@ -42,7 +42,9 @@ from agentlane.machine.facts import (
     Interrupted,
     ModelUnavailable,
     OutcomesArrived,
+    OutputRefused,
     PlaceAnswer,
+    PlaceCorrection,
     PlaceResult,
     ReplayIntended,
     RequestIntended,
@@ -143,6 +145,8 @@ class _Judged:
                 code = None if world.aborted or not isinstance(world.state, Checkpoint) else world.state.code
                 self._check_end(End(status, world.turn, world.answer, code=code))
                 return world
+            case OutputRefused():
+                return self._asked_again(fact)
             case ModelUnavailable() | Failed():
                 self._check_end(End("failed", world.turn, world.answer, code=fact.error.code, error=fact.error))
                 return world
@@ -235,6 +239,17 @@ class _Judged:
         hold("I6 intents", not self.taken.effects, self)
         self._check_wait(0)
         return after
+
+    def _asked_again(self, fact: OutputRefused) -> World:
+        """The model is told what is wrong with the answer that would have ended the run, behind that answer."""
+        world, state, answer = self.world, self.taken.state, self.world.answer
+        assert answer is not None
+        hold("I4 ids", self.taken.changes == (PlaceCorrection(answer, fact.message),), self)
+        hold("I6 intents", not self.taken.effects, self)
+        if not isinstance(state, Checkpoint):
+            broken("I8 end", self)
+        hold("I8 end", (state.next, state.code, state.trigger) == ("respond", None, correction_id(answer)), self)
+        return world._replace(corrections=world.corrections + 1)
 
     def _check_wait(self, retry_after_ms: int) -> None:
         state = self.taken.state

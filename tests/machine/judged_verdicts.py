@@ -20,6 +20,7 @@ from agentlane.data.operations import (
     WaitingChild,
 )
 from agentlane.machine.planning import (
+    AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
@@ -78,14 +79,18 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
         case GiveUp(error):
             hold("I8 end", not world.aborted and error == view.model_problem, told)
         case Fail(error):
-            hold("I8 end", not world.aborted and error == view.limit, told)
+            due = view.output if isinstance(state, Checkpoint) and state.next == "finish" else view.limit
+            hold("I8 end", not world.aborted and error == due, told)
+        case AskAgain(message):
+            due = isinstance(state, Checkpoint) and state.next == "finish"
+            hold("I8 end", not world.aborted and due and message == view.output, told)
         case RecoverRequest():
             hold("truth", isinstance(state, Generating) and world.request == "", told)
         case DropRequest():
             hold("truth", isinstance(state, Generating) and world.request == "not_begun", told)
         case Finish():
-            due = isinstance(state, Checkpoint) and state.next == "finish"
-            hold("I8 end", world.aborted or due, told)
+            ends = isinstance(state, Checkpoint) and state.next == "finish" and view.output is None
+            hold("I8 end", world.aborted or ends, told)
         case StartCalls(calls, children):
             starts = [index for index, _ in calls]
             hold("alone", starts == sorted(starts) and list(children) == sorted(children), told)

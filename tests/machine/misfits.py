@@ -35,11 +35,12 @@ from agentlane.machine.facts import (
     Interrupted,
     ModelUnavailable,
     OutcomesArrived,
+    OutputRefused,
     ReplayIntended,
     RequestIntended,
 )
 from agentlane.machine.table import Rules
-from tests.machine.build import LIMIT, outcome
+from tests.machine.build import CORRECTION, LIMIT, outcome
 from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, question_id, request_id
 
 POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent", "ask")
@@ -55,6 +56,7 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield Finished()
     yield ModelUnavailable(UNAVAILABLE)
     yield Failed(LIMIT)
+    yield OutputRefused(CORRECTION)
     yield CallsIntended(())
     yield OutcomesArrived(())
     yield CallsNotBegun(())
@@ -82,8 +84,13 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
     asks = isinstance(state, RetryWait) or (isinstance(state, Checkpoint) and state.next == "respond")
     calls = state.calls if isinstance(state, Tools) else ()
     match fact:
-        case RequestIntended() | ModelUnavailable() | Failed():
+        case RequestIntended() | ModelUnavailable():
             return asks and not cancelled
+        case Failed():
+            return isinstance(state, Checkpoint | RetryWait) and not cancelled
+        case OutputRefused():
+            finishes = isinstance(state, Checkpoint) and state.next == "finish" and state.answer is not None
+            return finishes and not cancelled
         case Answered(message):
             return isinstance(state, Generating) and (cancelled or message.stop_reason != "aborted")
         case Interrupted():

@@ -12,6 +12,7 @@ from agentlane.data.messages import ErrorInfo, ToolResultMessage
 from agentlane.data.operations import (
     Approved,
     CallState,
+    Checkpoint,
     EffectPending,
     OperationState,
     Planned,
@@ -37,11 +38,13 @@ from agentlane.machine.facts import (
     ModelUnavailable,
     Outcome,
     OutcomesArrived,
+    OutputRefused,
     ReplayIntended,
     RequestIntended,
     Step,
 )
 from agentlane.machine.planning import (
+    AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
@@ -62,7 +65,7 @@ from agentlane.machine.planning import (
     View,
 )
 from agentlane.machine.table import Rules
-from tests.machine.build import LIMIT, result
+from tests.machine.build import CORRECTION, INVALID, LIMIT, result
 from tests.machine.judged_steps import world_after
 from tests.machine.judged_verdicts import check_told, check_verdict
 from tests.machine.promises import broken
@@ -141,7 +144,7 @@ class Moves:
     def _possible_verdicts(self, world: World) -> list[tuple[Verdict, bool]]:
         """The verdicts that are possible here, each with whether what it starts is a barrier."""
         processes = tuple((call.process, call.alone) for call in world.calls)
-        key = (world.state, processes, world.cut, world.request)
+        key = (world.state, processes, world.cut, world.request, world.corrections)
         known = self._verdicts.get(key)
         if known is not None:
             return known
@@ -163,6 +166,9 @@ class Moves:
                 live, not_begun = world.request in LIVE, world.request == "not_begun"
                 view = View(now=now, request_live=live, request_not_begun=not_begun, model_problem=problem, limit=limit)
                 yield view, self.scope.rules
+            if isinstance(state, Checkpoint) and state.next == "finish" and self.scope.corrections:
+                more = world.corrections < self.scope.corrections
+                yield View(now=0, output=CORRECTION if more else INVALID), self.scope.rules
             return
         live_calls = frozenset(index for index, call in enumerate(world.calls) if call.process in LIVE)
         waiting = frozenset(index for index, call in enumerate(world.calls) if call.process == "waiting")
@@ -295,6 +301,8 @@ def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
             return [ModelUnavailable(error)]
         case Fail(error):
             return [Failed(error)]
+        case AskAgain(message):
+            return [OutputRefused(message)]
         case AskPredicates() | AwaitAnswers() | SleepUntil() | Idle() | DriveChildren():
             return []
         case _:

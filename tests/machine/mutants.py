@@ -37,6 +37,7 @@ from agentlane.machine.facts import (
     Interrupted,
     OutcomesArrived,
     PlaceAnswer,
+    PlaceCorrection,
     PlaceResult,
     ReplayIntended,
     RequestIntended,
@@ -483,6 +484,10 @@ BUGS: tuple[Bug, ...] = (
     Bug("a turn goes on with the first model", "counts", told(forgets_the_model)),
     Bug("retries have no bound", "bounds", past(lambda rules: attempts(rules, 99))),
     Bug("retries end before their bound", "bounds", past(lambda rules: attempts(rules, -1))),
+    Bug(
+        "what is wrong with an answer is not looked at", "I8 end", seen(lambda s, v, r: (s, replace(v, output=None), r))
+    ),
+    Bug("a correction gets no entry", "I4 ids", told(without(PlaceCorrection))),
     Bug("limits are not looked at", "bounds", seen(lambda s, v, r: (s, replace(v, limit=None), r))),
     Bug("restarts have no bound", "bounds", past(lambda rules: limits(rules, max_restarts=99))),
     Bug("an error that is final is retried", "bounds", told(retries_what_is_final)),

@@ -24,6 +24,7 @@ SIZES = {
     "two models": (501, 2_668, 178),
     "runs of other agents": (2_042, 8_627, 154),
     "three calls and children": (20_076, 110_171, 940),
+    "an answer that is not of its type": (924, 3_709, 270),
     "retries, one restart, one replay": (70_603, 352_756, 4_570),
     "no retries, two restarts, two replays": (50_437, 244_852, 4_242),
     "neither restarts nor replays": (63_174, 331_502, 3_164),

@@ -23,6 +23,7 @@ from agentlane.data.operations import (
     WaitingChild,
 )
 from agentlane.machine.planning import (
+    AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
@@ -43,7 +44,7 @@ from agentlane.machine.planning import (
     View,
     plan,
 )
-from tests.machine.build import ANSWER, GONE, LIMIT, OVERLOADED, rules, tools
+from tests.machine.build import ANSWER, CORRECTION, GONE, INVALID, LIMIT, OVERLOADED, rules, tools
 
 POLICIES: tuple[ReplayPolicy, ...] = get_args(ReplayPolicy)
 RULES = rules()
@@ -88,6 +89,9 @@ def starting(verdict: Verdict) -> list[int]:
         (Checkpoint(next="respond", trigger="in", cancel_requested_at=1), View(now=1, model_problem=GONE), Finish()),
         (Checkpoint(next="respond", trigger="in"), View(now=1, limit=LIMIT, model_problem=GONE), Fail(LIMIT)),
         (Checkpoint(next="finish", trigger="a"), View(now=1, limit=LIMIT), Finish()),
+        (Checkpoint(next="finish", trigger="a"), View(now=1, output=CORRECTION), AskAgain(CORRECTION)),
+        (Checkpoint(next="finish", trigger="a"), View(now=1, limit=LIMIT, output=INVALID), Fail(INVALID)),
+        (Checkpoint(next="finish", trigger="a", cancel_requested_at=1), View(now=1, output=CORRECTION), Finish()),
         (Checkpoint(next="respond", trigger="in", cancel_requested_at=1), View(now=1, limit=LIMIT), Finish()),
         (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4, limit=LIMIT), Fail(LIMIT)),
         (

@@ -49,7 +49,9 @@ from agentlane.machine.facts import (
     ModelUnavailable,
     Outcome,
     OutcomesArrived,
+    OutputRefused,
     PlaceAnswer,
+    PlaceCorrection,
     PlaceResult,
     ReplayIntended,
     RequestIntended,
@@ -62,7 +64,9 @@ from agentlane.machine.facts import (
 from agentlane.machine.table import RETRY_AFTER_MAX_MS, TABLE, backoff_ms, step
 from tests.machine.build import (
     ANSWER,
+    CORRECTION,
     GONE,
+    INVALID,
     LATER,
     LIMIT,
     OVERLOADED,
@@ -402,6 +406,22 @@ ROWS = [
         Step(None, (End("failed", 2, "a0", code="limit_reached", error=LIMIT),), boundary="terminal"),
     ),
     Row(
+        "an answer that is not of its type, for good",
+        FINISH,
+        Failed(INVALID),
+        Step(None, (End("failed", 2, "a1", code="invalid_output", error=INVALID),), boundary="terminal"),
+    ),
+    Row(
+        "an answer that is not of its type",
+        replace(FINISH, answer=ANSWER),
+        OutputRefused(CORRECTION),
+        Step(
+            Checkpoint(next="respond", trigger=f"{ANSWER[:-4]}ffff", turn=2, answer=ANSWER),
+            (PlaceCorrection(ANSWER, CORRECTION),),
+            boundary="correction",
+        ),
+    ),
+    Row(
         "a limit before the next attempt",
         WAITING,
         Failed(LIMIT),
@@ -651,6 +671,7 @@ FACTS: list[Fact] = [
     AbortRequested(78),
     Finished(),
     Failed(LIMIT),
+    OutputRefused(CORRECTION),
     ModelUnavailable(GONE),
 ]
 

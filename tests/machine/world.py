@@ -51,6 +51,8 @@ class World(NamedTuple):
     """The model of the list that the turn's last request went to, or that the next one goes to."""
     failures: int = 0
     interruptions: int = 0
+    corrections: int = 0
+    """How often the model was told that its answer is not what was asked for."""
     answer: str | None = None
     """The last answer that was neither an error nor aborted; at the end the status instead."""
     aborted: bool = False
@@ -73,6 +75,8 @@ class Scope(NamedTuple):
     rules: Rules
     kinds: tuple[CallView, ...]
     """What a call that never began may be like, in this process at this moment."""
+    corrections: int = 0
+    """How often the model may be told that its answer is not what was asked for."""
     models: int = 1
     """How long the list of models is."""
     room: tuple[int, ...] = (1, 2, 3)

@@ -172,6 +172,9 @@ annotated: Agent[Deps] = agent
 bare = Agent(model=ScriptedModel([[say("a"), call("plain", x=1)], answer("b"), fail("overloaded"), hang()]))
 Agent(model=NoModel())  # type: ignore[arg-type]
 Agent(model=[EchoModel(), ScriptedModel(["b"])], max_turns=20, max_time_ms=60_000)
+planner = Agent(model=EchoModel(), output=Plan, max_output_retries=1)
+assert_type(planner, Agent[Any, Plan])
+Agent(model=EchoModel(), output="Plan")  # type: ignore[arg-type]
 Agent(model=[NoModel()])  # type: ignore[list-item]
 Agent("x", EchoModel())  # type: ignore[call-arg]
 Agent(model=EchoModel(), tools=[len])  # type: ignore[list-item]
@@ -216,6 +219,10 @@ async def work() -> None:
         if (operation := lane.inspect().operation) is not None:
             assert_type(operation, Operation)
             assert_type(operation.calls, tuple[CallRecord, ...])
+        assert_type(lane.output(await lane.run("text")), str)
+        planning = await session.lane("plan", planner)
+        assert_type(planning, AgentLane[Any, Plan])
+        assert_type(planning.output(await planning.run("plan")), Plan)
         assert_type(await lane.run("with", deps=Deps("/other")), OperationResult)
         await lane.run("with", deps="/other")  # type: ignore[arg-type]
         assert_type(await lane.retry("op", same_keys=True, operation_id="again"), Admitted)

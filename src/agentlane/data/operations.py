@@ -80,6 +80,8 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     limits: Limits = Limits()
     run_limits: RunLimits | UnsetType = UNSET
+    output_retries: int | UnsetType = UNSET
+    """Set where the answer has to be of the agent's output type."""
     asked: AskedModel | UnsetType = UNSET
 
     def model_of(self, response_id: str, model_index: int) -> ModelIdentity | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -39,6 +39,7 @@ class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     usage: UsageTotals = UsageTotals()
     retry_of: str | None = None
     decisions: tuple[Decision, ...] = ()
+    output: Any = None
 
 
 class Admitted(Struct, frozen=True, gc=False, kw_only=True):

@@ -16,8 +16,18 @@ from agentlane.data.usage import Usage, UsageRow, UsageTotals
 from agentlane.data.writes import DeleteList, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import Sealed, seal_message
-from agentlane.ids import call_id, usage_id
-from agentlane.machine.facts import AskApproval, Effect, End, PlaceAnswer, PlaceResult, StageResult, StartChild, Step
+from agentlane.ids import call_id, correction_id, usage_id
+from agentlane.machine.facts import (
+    AskApproval,
+    Effect,
+    End,
+    PlaceAnswer,
+    PlaceCorrection,
+    PlaceResult,
+    StageResult,
+    StartChild,
+    Step,
+)
 
 
 class PathDraft:
@@ -64,6 +74,9 @@ class OperationDraft:
         self.pending = operation.pending
         self.decisions = operation.decisions
         self.result: OperationResult | None = None
+        self.corrections = operation.corrections
+        self.output: Any = None
+        """The JSON data that the operation's answer is, if that was asked for."""
         self._answer_text = operation.answer_text
         self._sealed: dict[int, Sealed] = {}
 
@@ -82,6 +95,8 @@ class OperationDraft:
                     pass  # by `ask`, which knows what is asked
                 case StartChild():
                     self.children.append(change)
+                case PlaceCorrection():
+                    self._place_correction(change)
                 case End():
                     self._end(change)
         if step.state is not None:
@@ -110,6 +125,11 @@ class OperationDraft:
             self.args = {**self.args, index: args}
         self.pending = {each: approval for each, approval in self.pending.items() if each != index}
         self.decisions = (*self.decisions, decision)
+
+    @property
+    def answer_text(self) -> str:
+        """The text of the last answer that counts."""
+        return self._answer_text
 
     @property
     def empty(self) -> bool:
@@ -146,6 +166,7 @@ class OperationDraft:
         for index in self.settled_calls:
             operation.progress.pop(index, None)
             operation.memos.pop(index, None)
+        operation.corrections = self.corrections
 
     def _place_answer(self, change: PlaceAnswer) -> None:
         message = change.message  # it was decoded from its encoded form, so it reads back as it is
@@ -176,6 +197,11 @@ class OperationDraft:
             sealed = self._sealed_of(change.index, change.message)
             self._drop_side(change.index, id)
         self.path.place(id, sealed.message, sealed.payload)
+
+    def _place_correction(self, change: PlaceCorrection) -> None:
+        payload, body = codec.BODY.seal(change.message, "correction")
+        self.path.place(correction_id(change.answer), body, payload)
+        self.corrections += 1
 
     def _stage_result(self, change: StageResult) -> None:
         id = call_id(change.answer, change.index)
@@ -221,6 +247,7 @@ class OperationDraft:
             usage=self.usage,
             retry_of=meta.retry_of,
             decisions=self.decisions,
+            output=self.output if end.status == "completed" else None,
         )
 
     def _write_end(self, writes: list[Write], result: OperationResult) -> None:

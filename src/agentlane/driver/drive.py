@@ -32,6 +32,7 @@ from agentlane.driver.limits import LimitWatch
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.observers import Observers
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.output import OutputCheck
 from agentlane.driver.questions import approval_of, expired_no, is_expired, next_expiry, wait_reasons
 from agentlane.driver.recovery import restored_answer
 from agentlane.driver.running import RunningEffects
@@ -55,6 +56,7 @@ from agentlane.machine.facts import (
     ModelUnavailable,
     Outcome,
     OutcomesArrived,
+    OutputRefused,
     ReplayIntended,
     RequestIntended,
     RequestModel,
@@ -89,6 +91,8 @@ class Pass:
         self._effects = RunningEffects(self, lane, operation, agent, self._resolver)
         limits = operation.config.run_limits
         self._limits = LimitWatch(lane, operation, limits) if isinstance(limits, RunLimits) else None
+        retries = operation.config.output_retries
+        self._output = OutputCheck(agent.output, retries) if agent.output and isinstance(retries, int) else None
 
     # What the lane's verbs use.
 
@@ -346,6 +350,7 @@ class Pass:
             request_not_begun=any(isinstance(effect, RequestModel) for effect in effects.held),
             model_problem=problem,
             limit=None if self._limits is None else self._limits.reached(draft),
+            output=None if self._output is None else self._output.look(draft),
         )
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
@@ -397,11 +402,14 @@ class Pass:
                         draft.decide(index, expired_no(draft.pending[index], draft.now))
                 self._take_outcomes(draft, [(i, self._settled_without(draft, i, why)) for i, why in calls])
             case planning.Finish():
+                draft.output = None if self._output is None else self._output.value
                 self._take(draft, Finished())
             case planning.GiveUp(error):
                 self._take(draft, ModelUnavailable(error))
             case planning.Fail(error):
                 self._take(draft, Failed(error))
+            case planning.AskAgain(message):
+                self._take(draft, OutputRefused(message))
             case planning.SleepUntil() | planning.AwaitAnswers() | planning.Idle() | planning.DriveChildren():
                 raise RuntimeError("there is nothing to follow")
             case _:

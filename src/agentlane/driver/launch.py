@@ -48,6 +48,7 @@ def launch_request(
             lane=lane.name,
             operation_id=operation.id,
             attempt=effect.attempt,
+            output=None if agent.output is None or config.output_retries is UNSET else agent.output.shown(),
         )
 
     def show(frame: Frame) -> None:

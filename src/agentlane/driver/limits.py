@@ -16,7 +16,6 @@ from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.views import ResolvedCall
 from agentlane.machine.limits import Spent, limit_reached, repeated
-from agentlane.machine.planning import CallView
 
 
 class LimitWatch:
@@ -63,7 +62,7 @@ class LimitWatch:
             counts[key] += 1
             if counts[key] > bound:
                 view = found[index].view
-                found[index] = ResolvedCall(CallView(view.policy, view.parallel, repeated(call.name, bound)))
+                found[index] = ResolvedCall(replace(view, problem=repeated(call.name, bound)))
         return found
 
     def stamp(self, draft: OperationDraft) -> None:

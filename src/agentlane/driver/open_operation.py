@@ -25,6 +25,7 @@ class OpenOperation:
         "args",
         "calls",
         "config",
+        "corrections",
         "cut",
         "decisions",
         "deps",
@@ -54,6 +55,8 @@ class OpenOperation:
         self.answer_text = ""
         self.calls: tuple[ToolCallPart, ...] = ()
         self.cut = False
+        self.corrections = 0
+        """How often the model was told that its answer is not what was asked for."""
         self.staged: dict[int, Sealed] = {}
         self.progress: dict[int, tuple[UserPart, ...]] = {}
         self.memos: dict[int, dict[str, bytes]] = {}
@@ -108,6 +111,7 @@ class OpenOperation:
         self.answer_text = restored.answer_text
         self.calls = restored.calls
         self.cut = restored.cut
+        self.corrections = restored.corrections
         self.staged = restored.staged
         self.progress = restored.progress
         self.memos = restored.memos

@@ -13,7 +13,7 @@ from agentlane.driver.frames import FrameLog
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import Sealed
 from agentlane.errors import CorruptSession
-from agentlane.ids import call_id
+from agentlane.ids import call_id, correction_id
 from agentlane.storage.contract import SessionStorage
 
 INTERRUPTED = (
@@ -48,6 +48,7 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
             f"operation {operation.id}: its input {operation.meta.inputs[0]} is not on the path of lane "
             f"{operation.meta.lane!r}"
         )
+    operation.corrections = _corrections(operation, path)
     operation.usage = await _usage(storage, operation.id, since)
     decisions = await storage.values(addresses.OP_DECISION, f"{operation.id}|")
     operation.decisions = tuple(
@@ -61,6 +62,21 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
             operation.frames.extend(codec.FRAMES.decode(element.payload, f"frames of {state.response_id}"))
     elif isinstance(state, Tools):
         await _restore_batch(storage, operation, state)
+
+
+def _corrections(operation: OpenOperation, path: Sequence[Entry]) -> int:
+    """How many entries of the operation's own say what is wrong with an answer: those under an id made for that."""
+    meta = operation.meta
+    start = meta.inputs[0] if meta.retry_of is None else meta.start_tip
+    count, answer = 0, ""
+    for entry in path:
+        if entry.id == start:
+            count = 0
+        if isinstance(entry.body, AssistantMessage):
+            answer = entry.id
+        elif answer and entry.id == correction_id(answer):
+            count += entry.id != start
+    return count
 
 
 async def _usage(storage: SessionStorage, operation_id: str, since: int) -> UsageTotals:

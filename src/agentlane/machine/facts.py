@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolResultMessage
+from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolResultMessage, UserMessage
 from agentlane.data.operations import OperationState, ReplayPolicy
 from agentlane.data.results import Status
 
@@ -116,9 +116,15 @@ class Finished(Struct, frozen=True, gc=False):
 
 
 class Failed(Struct, frozen=True, gc=False):
-    """The operation may not go on: a limit of it is reached."""
+    """The operation may not go on: a limit is reached, or its answer is not what was asked for."""
 
     error: ErrorInfo
+
+
+class OutputRefused(Struct, frozen=True, gc=False):
+    """The answer that would end the operation is not what was asked for; ``message`` tells the model so."""
+
+    message: UserMessage
 
 
 class ModelUnavailable(Struct, frozen=True, gc=False):
@@ -141,6 +147,7 @@ Fact: TypeAlias = (
     | AbortRequested
     | Finished
     | Failed
+    | OutputRefused
     | ModelUnavailable
 )
 
@@ -178,6 +185,13 @@ class StartChild(Struct, frozen=True, gc=False):
     index: int
 
 
+class PlaceCorrection(Struct, frozen=True, gc=False):
+    """What is wrong with ``answer`` becomes an entry behind it."""
+
+    answer: str
+    message: UserMessage
+
+
 class End(Struct, frozen=True, gc=False):
     """The operation's terminal record is written and everything that belongs to it while open goes."""
 
@@ -195,7 +209,7 @@ class AskApproval(Struct, frozen=True, gc=False):
     approval: str
 
 
-Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | AskApproval | StartChild | End
+Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | AskApproval | StartChild | PlaceCorrection | End
 
 
 # Effects that may start once the step is committed.

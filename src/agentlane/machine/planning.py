@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from agentlane.data.messages import ErrorInfo
+from agentlane.data.messages import ErrorInfo, UserMessage
 from agentlane.data.operations import (
     Approved,
     CallState,
@@ -71,6 +71,8 @@ class View(Struct, frozen=True, gc=False):
     model_problem: ErrorInfo | None = None
     limit: ErrorInfo | None = None
     """The limit of the operation that is reached."""
+    output: UserMessage | ErrorInfo | None = None
+    """What is wrong with the answer that would end the operation: what the model is told, or the end without that."""
 
 
 class AskModel(Struct, frozen=True, gc=False):
@@ -143,6 +145,12 @@ class Fail(Struct, frozen=True, gc=False):
     error: ErrorInfo
 
 
+class AskAgain(Struct, frozen=True, gc=False):
+    """Tell the model what is wrong with its answer."""
+
+    message: UserMessage
+
+
 class SleepUntil(Struct, frozen=True, gc=False):
     """Nothing can go on before this time."""
 
@@ -170,6 +178,7 @@ Verdict: TypeAlias = (
     | Finish
     | GiveUp
     | Fail
+    | AskAgain
     | SleepUntil
     | AwaitAnswers
     | Idle
@@ -184,8 +193,10 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
     cancelled = state.cancel_requested_at is not None
     match state:
         case Checkpoint():
-            if cancelled or state.next == "finish":
+            if cancelled:
                 return Finish()
+            if state.next == "finish":
+                return _plan_finish(view)
             if view.limit is not None:
                 return Fail(view.limit)
             return AskModel() if view.model_problem is None else GiveUp(view.model_problem)
@@ -205,6 +216,12 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
             return _plan_cancelled(state, view) if cancelled else _plan_calls(state, view, rules)
         case _:
             assert_never(state)
+
+
+def _plan_finish(view: View) -> Verdict:
+    if view.output is None:
+        return Finish()
+    return AskAgain(view.output) if isinstance(view.output, UserMessage) else Fail(view.output)
 
 
 def may_replay(call: EffectPending, now: CallView, rules: Rules) -> bool:

@@ -35,7 +35,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
 )
-from agentlane.ids import call_id
+from agentlane.ids import call_id, correction_id
 from agentlane.machine.facts import (
     AbortRequested,
     Answered,
@@ -56,7 +56,9 @@ from agentlane.machine.facts import (
     Interrupted,
     ModelUnavailable,
     OutcomesArrived,
+    OutputRefused,
     PlaceAnswer,
+    PlaceCorrection,
     PlaceResult,
     ReplayIntended,
     RequestIntended,
@@ -348,9 +350,16 @@ def _finish(state: Checkpoint | RetryWait, fact: Finished, rules: Rules) -> Step
 
 def _fail(state: Checkpoint | RetryWait, fact: Failed, rules: Rules) -> Step:
     _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
-    _require(isinstance(state, RetryWait) or state.next == "respond", "the run is about to finish", state)
     ended = _end(state, "failed", state.answer, code=fact.error.code, error=fact.error)
     return Step(None, (ended,), boundary="terminal")
+
+
+def _refuse_output(state: Checkpoint, fact: OutputRefused, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    if state.next != "finish" or state.answer is None:
+        raise IllegalStep(f"no answer is about to end the run: {state!r}")
+    after = Checkpoint(next="respond", trigger=correction_id(state.answer), turn=state.turn, answer=state.answer)
+    return Step(after, (PlaceCorrection(state.answer, fact.message),), boundary="correction")
 
 
 Transition: TypeAlias = Callable[[Any, Any, Rules], Step]
@@ -377,6 +386,7 @@ TABLE: dict[tuple[type, type], Transition] = {
     (RetryWait, Finished): _finish,
     (Checkpoint, Failed): _fail,
     (RetryWait, Failed): _fail,
+    (Checkpoint, OutputRefused): _refuse_output,
 }
 
 

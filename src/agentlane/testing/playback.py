@@ -242,6 +242,7 @@ class _Snapshots:
             lane=request.lane,
             operation_id=request.operation_id,
             attempt=request.attempt,
+            output=copy.deepcopy(request.output),
         )
 
     def _tool(self, tool: ToolDefinition) -> ToolDefinition:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentlane.agent import Agent
-from agentlane.data.entries import Custom
+from agentlane.data.entries import Custom, Entry
 from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage
 from agentlane.data.operations import WHOLE_MAX
 from agentlane.data.requests import Prompt
 from agentlane.data.results import Admitted, Settled, Waiting
 from agentlane.errors import RequestConflict
-from agentlane.ids import call_index
+from agentlane.ids import call_index, correction_id
 from agentlane.lane import AgentLane
 from agentlane.machine.context import NOT_AVAILABLE
 from agentlane.machine.outcomes import NOT_STARTED
@@ -31,7 +31,7 @@ from agentlane.storage.memory import MemoryStore
 from agentlane.testing.clock import CountingIds, ManualClock
 from agentlane.testing.invariants import check_invariants
 from agentlane.testing.matrix.held import Held
-from agentlane.testing.matrix.story import Chapter, Step, encoded, kept, plain
+from agentlane.testing.matrix.story import Chapter, Step, encoded, is_kept, kept, plain
 from agentlane.tool import Tool, ToolResult
 from agentlane.tool_context import ToolContext
 
@@ -97,7 +97,8 @@ async def _play(
                 continue
             number += 1
             await player.play(lane, number, each)
-        got, (wanted, given_up) = kept(await lane.entries(newest_first=False)), _bodies(story)
+        path = _without_late_corrections(await lane.entries(newest_first=False), story)
+        got, (wanted, given_up) = kept(path), _bodies(story)
     finally:
         await session.close()
         await store.close()
@@ -111,10 +112,27 @@ async def _play(
     return verdict
 
 
+def _without_late_corrections(path: Sequence[Entry], story: Sequence[Step]) -> list[Entry]:
+    """The path without what was said of an answer behind which the story has an abort: it ends there, as asked."""
+    ended = [each for each in story if isinstance(each, Chapter) and each.result.status == "aborted"]
+    last = [each.turns[-1].answer.text for each in ended if each.turns and each.turns[-1].correction is None]
+    found: list[Entry] = []
+    for index in reversed(range(len(path))):  # from the end: an answer before the last one may say the same
+        entry, before = path[index], path[index - 1] if index else None
+        behind = next((each.body for each in reversed(found) if is_kept(each.body)), None)
+        said = before.body.text if before is not None and isinstance(before.body, AssistantMessage) else None
+        corrects = before is not None and entry.id == correction_id(before.id)
+        if corrects and not isinstance(behind, AssistantMessage) and last and said == last[-1]:
+            last.pop()
+        else:
+            found.append(entry)
+    return found[::-1]
+
+
 def _ends_by_itself(outcome: Settled | Waiting) -> bool:
     """Whether nothing but its last answer, or a limit, ended the operation: an abort may have come just before."""
     result = outcome.result if isinstance(outcome, Settled) else None
-    return result is not None and (result.status == "completed" or result.code == "limit_reached")
+    return result is not None and (result.status == "completed" or result.code in ("limit_reached", "invalid_output"))
 
 
 def _given_by_accept(bodies: Sequence[object], index: int) -> bool:
@@ -138,6 +156,8 @@ def _bodies(story: Sequence[Step]) -> tuple[list[object], set[int]]:
                 if each.result.status == "aborted" and body.text == NOT_STARTED:
                     given_up.add(len(found))
                 found.append(body)
+            if turn.correction is not None:
+                found.append(turn.correction)
     return found, given_up
 
 

@@ -12,6 +12,7 @@ from agentlane.data import codec
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
 from agentlane.data.results import OperationResult
+from agentlane.ids import correction_id
 
 
 @dataclass
@@ -20,6 +21,8 @@ class Turn:
 
     answer: AssistantMessage
     results: list[tuple[str, ToolResultMessage]] = field(default_factory=list)
+    correction: UserMessage | None = None
+    """What the model was told where the answer was not of the type that was asked for."""
 
 
 @dataclass
@@ -68,6 +71,7 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: C
     retries = [result for result in mine if result.retry_of is not None]
     story: list[Step] = []
     chapter: Chapter | None = None
+    answer = ""
     for entry in path:
         body = entry.body
         if entry.id in by_input:
@@ -80,9 +84,12 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: C
         elif chapter is None:
             if not isinstance(body, ToolResultMessage):
                 story.append(plain(body))
+        elif isinstance(body, UserMessage) and chapter.turns and entry.id == correction_id(answer):
+            chapter.turns[-1].correction = body
         elif isinstance(body, AssistantMessage):
             if is_kept(body):
                 chapter.turns.append(Turn(body))
+                answer = entry.id
             else:
                 chapter.failed.append((len(chapter.turns), body))
         elif isinstance(body, ToolResultMessage) and chapter.turns:
@@ -112,7 +119,7 @@ def encoded(story: Sequence[Step]) -> bytes:
     parts: list[object] = []
     for each in story:
         if isinstance(each, Chapter):
-            turns = [[plain(turn.answer), *(body for _, body in turn.results)] for turn in each.turns]
+            turns = [[plain(turn.answer), *(body for _, body in turn.results), turn.correction] for turn in each.turns]
             parts.append([each.result.status, each.result.code, each.result.retry_of, each.inputs, turns])
         else:
             parts.append(each)

@@ -8,12 +8,13 @@ from agentlane.testing.matrix.builtin.children import CHILDREN
 from agentlane.testing.matrix.builtin.fallback import FALLBACKS
 from agentlane.testing.matrix.builtin.history import HISTORY
 from agentlane.testing.matrix.builtin.limited import LIMITED
+from agentlane.testing.matrix.builtin.outputs import OUTPUTS
 from agentlane.testing.matrix.builtin.plain import PLAIN
 from agentlane.testing.matrix.builtin.writes import WRITES
 
 SCENARIOS = (
     *(*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES),
-    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *ASKS),
+    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS),
 )
 """Every scenario of the library's own."""
 
@@ -26,6 +27,7 @@ __all__ = [
     "FALLBACKS",
     "HISTORY",
     "LIMITED",
+    "OUTPUTS",
     "PLAIN",
     "SCENARIOS",
     "WRITES",

@@ -12,6 +12,7 @@ from agentlane.testing.matrix.builtin.changed import ASKED_AGAIN, INACTIVE, ONE_
 from agentlane.testing.matrix.builtin.children import FAMILY
 from agentlane.testing.matrix.builtin.history import RENAMED, REWOUND
 from agentlane.testing.matrix.builtin.limited import RETRIED
+from agentlane.testing.matrix.builtin.outputs import CORRECTED
 from agentlane.testing.matrix.builtin.plain import BAD_CALLS, MEMO, RETRY, SLOTS, STREAM
 from agentlane.testing.matrix.builtin.writes import APPLICATION
 from agentlane.testing.matrix.report import CrashReport
@@ -26,6 +27,7 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
     (REPLAYS, "memory", "kill@effect.model.start#1 / kill@commit.recovered_response.{}#1", _PARTS),
     (ABORT_TOOLS, "memory", "kill@commit.abort.{}#1", _PARTS),
     (RETRIED, "memory", "kill@commit.retry.{}#1", _PARTS),
+    (CORRECTED, "memory", "kill@commit.settlement+correction+intent.{}#1", _PARTS),
     (INACTIVE, "memory", "kill@effect.tool.end#1 / kill@commit.configure.{}#1", _PARTS),
     (SLOTS, "late", "close@commit.settlement+tool_intents.before#1, kill@commit.close.{}#1", _PARTS),
     (
