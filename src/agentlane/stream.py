@@ -21,6 +21,7 @@ from agentlane.data.streaming import (
     CallProgress,
     CallRequested,
     CallStarted,
+    CallWaiting,
     Retrying,
     Shown,
     TextDelta,
@@ -158,6 +159,7 @@ class Telling:
         self._answers: dict[str, _Answer] = {}
         self._entries: set[str] = set()
         self._started: dict[str, int] = {}
+        self._waiting: dict[str, tuple[str, str | None]] = {}
         self._progress: dict[str, object] = {}
         self._ended: set[str] = set()
         self._retrying: tuple[int, int] | None = None
@@ -245,6 +247,11 @@ class Telling:
         if call.status == "effect_pending" and self._started.get(call.call_id) != call.attempt:
             self._started[call.call_id] = call.attempt
             found.append(CallStarted(call_id=call.call_id, tool=call.tool, attempt=call.attempt))
+        if call.status.startswith("waiting") and self._waiting.get(call.call_id) != (call.status, call.approval_id):
+            self._waiting[call.call_id] = (call.status, call.approval_id)
+            asked = None if snapshot.operation is None else snapshot.operation.approvals
+            approval = next((each for each in asked or () if each.approval_id == call.approval_id), None)
+            found.append(CallWaiting(call_id=call.call_id, tool=call.tool, status=call.status, approval=approval))
         content = snapshot.progress.get(call.call_id)
         if content is not None and self._progress.get(call.call_id) != content:
             self._progress[call.call_id] = content

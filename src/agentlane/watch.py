@@ -16,6 +16,7 @@ from agentlane.driver.channel import Channel, Reader
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import AgentLaneError, InvalidMessage
+from agentlane.storage.contract import SessionStorage
 
 S = TypeVar("S", bound=LaneSnapshot | SessionSnapshot)
 Fill: TypeAlias = Callable[[], Awaitable[S]]
@@ -192,21 +193,28 @@ class Watch(Generic[S]):
 
     async def _filled(self, fill: Fill[S]) -> S | None:
         """The snapshot, filled in; None if the session ended meanwhile."""
+        storage = self._source.runtime.storage
         try:
             return await fill()
         except AgentLaneError:
-            if self._source.runtime.phase == "open":
+            if self._goes_on(storage):
                 raise
             return None
+
+    def _goes_on(self, storage: SessionStorage) -> bool:
+        """Whether the session is open, and has been since it had ``storage``."""
+        runtime = self._source.runtime
+        return runtime.phase == "open" and runtime.storage is storage
 
     async def _filled_event(self, event: PathMoved | LaneOpened) -> Event | None:
         """The event, with what the store holds of its moment; None if the session ended meanwhile."""
         history = self._history
         tip = event.tip if isinstance(event, PathMoved) else event.snapshot.tip
+        storage = self._source.runtime.storage
         try:
             entries = await read_path(self._source.runtime, tip, history)
         except AgentLaneError:
-            if self._source.runtime.phase == "open":
+            if self._goes_on(storage):
                 raise
             return None
         if isinstance(event, PathMoved):

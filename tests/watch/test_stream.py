@@ -16,6 +16,7 @@ from agentlane import (
     CallProgress,
     CallRequested,
     CallStarted,
+    CallWaiting,
     OperationMismatch,
     Prompt,
     Retrying,
@@ -69,6 +70,8 @@ def brief(shown: list[Shown]) -> list[Any]:
                 found.append(("requested", item.tool, item.arguments))
             case CallStarted():
                 found.append(("started", item.tool, item.attempt))
+            case CallWaiting():
+                found.append(("waiting", item.status, None if item.approval is None else item.approval.arguments))
             case CallProgress():
                 found.append(("progress", item.content[0].text))  # type: ignore[union-attr]
             case CallEnded():
@@ -317,3 +320,37 @@ async def test_what_cannot_be_streamed_is_refused() -> None:
             await first(other.stream("op"))  # type: ignore[arg-type]
         await lane.drive()
     assert len(raised) == 1
+
+
+async def test_a_call_that_waits_for_a_person_says_what_is_asked() -> None:
+    @tool(approval=True)
+    async def delete(path: str) -> str:
+        """Delete something."""
+        return f"{path} is gone"
+
+    agent = Agent(model=ScriptedModel([[call("delete", path="build")], "done"]), tools=[delete])
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", agent)
+        await lane.accept(Prompt("go"), operation_id="op")
+        viewer = Viewer(lane.stream("op"))
+        await lane.drive()
+        (approval,) = session.approvals()
+        late = Viewer(lane.stream("op"))
+        await quiet(lambda: len(late.shown))
+        for listed in (approval, *(item.approval for item in late.shown if isinstance(item, CallWaiting))):
+            assert listed is not None and listed.approval_id == approval.approval_id
+            listed.arguments["path"] = "/"  # what was given away is not what is asked, and not what runs
+        assert session.approvals()[0].arguments == {"path": "build"}
+        assert (await first(lane.watch())).operation.approvals == tuple(session.approvals())
+        await lane.decide(approval.approval_id, allow=True)
+        await lane.drive()
+        await viewer.task
+    assert viewer.brief[1:] == [
+        ("requested", "delete", {"path": "build"}),
+        ("waiting", "waiting_approval", {"path": "build"}),
+        ("started", "delete", 1),
+        ("ended", "build is gone"),
+        ("text", "done"),
+        ("answer", "stop"),
+        ("settled", "completed"),
+    ]

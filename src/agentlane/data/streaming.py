@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from agentlane.data.approvals import Approval
+from agentlane.data.inspection import CallStatus
 from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolResultMessage, UserPart
 from agentlane.data.results import Settled
 
@@ -47,6 +49,15 @@ class CallStarted(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown"
     attempt: int = 1
 
 
+class CallWaiting(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", tag="call_waiting"):
+    """The call waits: ``status`` says for what, and ``approval`` what a person is asked, if it is that."""
+
+    call_id: str
+    tool: str
+    status: CallStatus
+    approval: Approval | None = None
+
+
 class CallProgress(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", tag="call_progress"):
     """The latest progress that the call saved."""
 
@@ -83,6 +94,7 @@ Shown: TypeAlias = (
     | AnswerEnded
     | CallRequested
     | CallStarted
+    | CallWaiting
     | CallProgress
     | CallEnded
     | Retrying

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from agentlane.data.approvals import Approval
 from agentlane.data.inspection import CallRecord, CallStatus, Operation, Phase
 from agentlane.data.operations import (
@@ -24,8 +26,8 @@ from agentlane.ids import call_id
 
 
 def open_approvals(operation: OpenOperation) -> tuple[Approval, ...]:
-    """What waits for a person, in the order of the calls."""
-    return tuple(approval for _, approval in sorted(operation.pending.items()))
+    """What waits for a person, in the order of the calls. Copies: their arguments are those that a yes runs."""
+    return tuple(deepcopy(operation.pending[index]) for index in sorted(operation.pending))
 
 
 def operation_record(operation: OpenOperation) -> Operation:
