@@ -142,9 +142,9 @@ def test_an_owner_left_by_a_cancelled_opening(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_pass_that_ends_with_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def observe(self: Pass, wait_for_retry: bool) -> Settled | Waiting:
+    async def observe(self: Pass, **options: bool) -> Settled | Waiting:
         try:
-            return await self._observers.observe(wait_for_retry=wait_for_retry)
+            return await self._observers.observe(**options)
         except asyncio.CancelledError:
             if self._task is not None:
                 self._task.cancel()
