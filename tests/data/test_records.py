@@ -303,7 +303,7 @@ def test_a_record_nested_without_end_is_refused() -> None:
         (codec.BODY, b'{"role":"assistant","content":[],"stop_reason":"refusal"}'),
         (codec.STATE, b'{"at":"summarizing","task":"t"}'),
         (codec.STATE, b'{"at":"tools","answer":"a","calls":[["waiting","approval"]]}'),
-        (codec.STATE, b'{"at":"tools","answer":"a","calls":[["effect_pending","ask"]]}'),
+        (codec.STATE, b'{"at":"tools","answer":"a","calls":[["effect_pending","whim"]]}'),
         (codec.FRAMES, b'[{"frame":"pause"}]'),
         (codec.RESULT, b'{"status":"paused"}'),
     ],
