@@ -14,6 +14,7 @@ from agentlane.data.border import clean_object, clean_text
 from agentlane.data.messages import ModelIdentity
 from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, RetryPolicy, RunLimits
 from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
+from agentlane.hooks import Hook
 from agentlane.model import Model
 from agentlane.names import check_name
 from agentlane.output import OutputType
@@ -45,6 +46,8 @@ class Agent(Generic[Deps, Output]):
     - ``settings`` is JSON data handed to the model with each request.
     - ``approval_expires_ms`` is how long an approval waits until it counts as a no, unless its tool says; None is for
       ever.
+    - ``hooks`` are asked at fixed points of a run, in order; see ``hook``. ``max_follow_ups`` bounds how many messages
+      they may put behind the answers of one run; what is beyond it is reported and dropped.
     - ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
     - ``max_turns``, ``max_requests``, ``max_tokens``, ``max_cost_nanos``, ``max_time_ms`` and ``max_identical_calls``
       are bounds at which an operation ends as ``failed`` with the code ``limit_reached``; see ``RunLimits``. They are
@@ -82,6 +85,8 @@ class Agent(Generic[Deps, Output]):
         max_identical_calls: int | None = None,
         output: type[Output] | None = None,
         max_output_retries: int = 2,
+        hooks: Sequence[Hook] = (),
+        max_follow_ups: int = 10,
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = self._checked_instructions(instructions)
@@ -125,6 +130,8 @@ class Agent(Generic[Deps, Output]):
             if each_tool.name in self.tools:
                 raise InvalidDefinition(f"agent {self.name!r}: two tools are named {each_tool.name!r}")
             self.tools[each_tool.name] = each_tool
+        self.max_follow_ups = _at_least("max_follow_ups", max_follow_ups, 0)
+        self.hooks: tuple[Hook, ...] = self._checked_hooks(hooks)
         self._check_that_it_reads_back()
 
     def __repr__(self) -> str:
@@ -187,6 +194,15 @@ class Agent(Generic[Deps, Output]):
             base_ms=_at_least("retry.base_ms", retry.base_ms, 0),
             cap_ms=_at_least("retry.cap_ms", retry.cap_ms, 0),
         )
+
+    def _checked_hooks(self, hooks: Sequence[Hook]) -> tuple[Hook, ...]:
+        given = self._items("hooks", hooks)
+        for each in given:
+            if not isinstance(each, Hook):
+                raise InvalidDefinition(
+                    f"agent {self.name!r}: {each!r} is not a hook; write hook('before_tool', function)"
+                )
+        return given
 
     def _checked_identity(self, model: object) -> ModelIdentity:
         identity = getattr(model, "identity", None)

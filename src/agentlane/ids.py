@@ -73,4 +73,20 @@ def correction_id(answer: str) -> str:
     return derive(answer, DERIVED_MAX)
 
 
-CALLS_MAX = DERIVED_MAX - 2
+FOLLOW_UPS_AT_ONCE = 16
+"""How many messages hooks may put behind one answer."""
+
+CALLS_MAX = DERIVED_MAX - 2 - FOLLOW_UPS_AT_ONCE
+
+
+def follow_up_id(answer: str, index: int) -> str:
+    """The id of the ``index``-th message that hooks put behind ``answer``."""
+    return derive(answer, DERIVED_MAX - FOLLOW_UPS_AT_ONCE + index)
+
+
+def is_follow_up(id: str) -> bool:
+    """Whether this id of a user's message was made by ``follow_up_id``."""
+    try:
+        return DERIVED_MAX - FOLLOW_UPS_AT_ONCE <= int(id[-4:], 16) < DERIVED_MAX
+    except ValueError:
+        return False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentlane import Agent, Prompt, Tool, ToolContext, Usage, open_session, tool
+from agentlane import Agent, Block, Prompt, Tool, ToolContext, Usage, hook, open_session, tool
 from agentlane.data import addresses
 from agentlane.data.messages import AssistantMessage, Message, ProviderPart, TextPart, ToolResultMessage, UserMessage
 from agentlane.data.writes import AppendElement, InsertEntry
@@ -45,6 +45,32 @@ async def test_a_call_that_the_provider_runs_itself_is_never_run_here(place: Pla
     (sent,) = [each for each in model.requests[1].messages if isinstance(each, AssistantMessage)]
     assert sent.content[1] == part
     assert not any(isinstance(each, ToolResultMessage) for each in model.requests[1].messages)
+    model.require_no_violations()
+
+
+async def test_a_call_that_a_hook_blocks_keeps_its_result(place: Place) -> None:
+    """Call and refusal are stored together, are sent together, and are there in the next process."""
+    model = ScriptedModel([[call("give", x=1), call("give", x=2)], "I see", "more"])
+    block = hook("before_tool", lambda info: Block("not this one") if info.arguments["x"] == 1 else None)
+    agent = Agent(model=model, tools=[Tool("give", give)], hooks=[block])
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    await lane.run("go", operation_id="op")
+    await session.close()
+
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    await lane.run("and?", operation_id="op-2")
+
+    assert shape(await lane.messages())[1:4] == [
+        "assistant[tool_calls]  (give,give)",
+        "result! not this one",
+        "result given 2",
+    ]
+    for request in model.requests[1:]:
+        sent = [each for each in request.messages if isinstance(each, ToolResultMessage)]
+        assert [each.text for each in sent] == ["not this one", "given 2"]
+    assert await check_invariants(session) == []
     model.require_no_violations()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentlane.testing.matrix.builtin import bounds, changed, fallback, history, limited, outputs, plain, writes
+from agentlane.testing.matrix.builtin import bounds, changed, fallback, history, hooks, limited, outputs, plain, writes
 
 _CUT = (
     "result! The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter "
@@ -26,6 +26,28 @@ EXPECTED: dict[str, list[str]] = {
         "assistant[tool_calls]  (never)",
         "result never:5 done",
         "assistant[stop] bye",
+    ],
+    hooks.CALLS_WITH_HOOKS.name: [
+        "user go",
+        "assistant[tool_calls]  (safe,never,safe,never,alone,key)",
+        "result masked",
+        "result! two is not allowed",
+        "result! hook '_look_first' at before_tool failed: LookupError: nobody knows",
+        "result never:4 done",
+        "result alone:5 done",
+        "result key:6 done",
+        "assistant[stop] done",
+    ],
+    hooks.RUN_WITH_HOOKS.name: [
+        "user go",
+        "assistant[tool_calls]  (safe,never)",
+        "result safe:1 done",
+        "result never:2 done",
+        "assistant[error/overloaded] ",
+        "assistant[stop] polished",
+        "user and now",
+        "user really",
+        "assistant[stop] second",
     ],
     plain.BARRIER.name: [
         "user go",

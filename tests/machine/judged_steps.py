@@ -39,13 +39,16 @@ from agentlane.machine.facts import (
     Fact,
     Failed,
     Finished,
+    FollowedUp,
     Interrupted,
     ModelUnavailable,
     OutcomesArrived,
     OutputRefused,
     PlaceAnswer,
     PlaceCorrection,
+    PlaceInput,
     PlaceResult,
+    ReadyPlaced,
     ReplayIntended,
     RequestIntended,
     RequestModel,
@@ -125,7 +128,7 @@ class _Judged:
                 hold("I6 intents", not effects, self)
                 hold("yes", world.calls[fact.index].answer == "asked" and not world.aborted, self)
                 return self._answer_of([fact.index], "given")
-            case OutcomesArrived():
+            case OutcomesArrived() | ReadyPlaced():
                 hold("I6 intents", not effects, self)
                 return self._settled(fact)
             case CallsNotBegun():
@@ -147,6 +150,14 @@ class _Judged:
                 return world
             case OutputRefused():
                 return self._asked_again(fact)
+            case FollowedUp(messages):
+                hold("I6 intents", not effects, self)
+                hold("I4 ids", self.taken.changes == tuple(PlaceInput(*each) for each in messages), self)
+                state = self.taken.state
+                if not isinstance(state, Checkpoint):
+                    broken("I8 end", self)
+                hold("I8 end", (state.next, state.trigger) == ("respond", messages[-1][0]), self)
+                return world
             case ModelUnavailable() | Failed():
                 self._check_end(End("failed", world.turn, world.answer, code=fact.error.code, error=fact.error))
                 return world
@@ -310,12 +321,13 @@ class _Judged:
         self._others_unmoved(indices)
         return world._replace(calls=tuple(calls))
 
-    def _settled(self, fact: OutcomesArrived) -> World:
+    def _settled(self, fact: OutcomesArrived | ReadyPlaced) -> World:
         world, state = self.world, self._state()
         if not isinstance(state, Tools):
             broken("legal", self)
         calls = list(world.calls)
-        arrived = {outcome.index: outcome.message for outcome in fact.outcomes}
+        given = fact.outcomes if isinstance(fact, OutcomesArrived) else fact.changed
+        arrived = {outcome.index: outcome.message for outcome in given}
         for change in self.taken.changes:
             if not isinstance(change, PlaceResult | StageResult):
                 broken("I5 results", self)
@@ -325,7 +337,8 @@ class _Judged:
                 hold("I5 results", all(call.result == "placed" for call in calls[:index]), self)
                 hold("I5 results", calls[index].result != "placed", self)
                 staged = calls[index].result == "staged"
-                hold("I4 ids", (message is None) == staged, self)
+                hold("I4 ids", (message is None) == (staged and index not in arrived), self)
+                hold("held", index not in fact.held, self)
                 calls[index] = PLACED
             else:
                 hold("I5 results", calls[index].result == "", self)
@@ -335,19 +348,21 @@ class _Judged:
         hold("I5 results", not arrived, self)
         unplaced = next((index for index, call in enumerate(calls) if call.result != "placed"), None)
         if unplaced is not None:
-            hold("I5 results", calls[unplaced].result == "", self)  # what is staged and next is placed
+            # What is staged and next is placed.
+            hold("I5 results", calls[unplaced].result == "" or unplaced in fact.held, self)
             hold("I5 results", isinstance(self.taken.state, Tools), self)
-            self._others_unmoved([outcome.index for outcome in fact.outcomes])
+            hold("held", isinstance(fact, OutcomesArrived) or bool(self.taken.changes), self)
+            self._others_unmoved([outcome.index for outcome in given])
             return world._replace(calls=tuple(calls))
-        self._check_batch_end(fact, state)
+        self._check_batch_end({outcome.index: outcome.terminate for outcome in given}, state)
         return world._replace(calls=(), cut=False)
 
-    def _check_batch_end(self, fact: OutcomesArrived, before: Tools) -> None:
+    def _check_batch_end(self, given: dict[int, bool], before: Tools) -> None:
         state = self.taken.state
         if not isinstance(state, Checkpoint):
             broken("I5 results", self)
         wishes = {i: call.terminate for i, call in enumerate(before.calls) if isinstance(call, OutcomeReady | Placed)}
-        wishes |= {outcome.index: outcome.terminate for outcome in fact.outcomes}
+        wishes |= given
         hold("I8 end", state.next == ("finish" if all(wishes.values()) else "respond"), self)
         hold("I8 end", state.code is None, self)
         hold("I4 ids", state.trigger == call_id(before.answer, len(before.calls) - 1), self)

@@ -30,8 +30,10 @@ from agentlane.machine.planning import (
     DropRequest,
     Fail,
     Finish,
+    FollowUp,
     GiveUp,
     Idle,
+    PlaceReady,
     RecoverRequest,
     ReplayCall,
     SettleCalls,
@@ -56,7 +58,7 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
                 isinstance(call, Planned) and seen.approval == "asking"
                 for call, seen in zip(state.calls, view.calls, strict=True)
             )
-            hold("liveness", runs or asking, told)
+            hold("liveness", runs or asking or _next(world) in view.held, told)
         case AwaitAnswers():
             waits = any(call.answer == "asked" or call.process == "waiting" for call in world.calls)
             hold("liveness", waits and not world.aborted, told)
@@ -73,24 +75,36 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
         case AskModel():
             hold("abort", not world.aborted, told)
             hold("waits", not isinstance(state, RetryWait) or view.now >= state.not_before, told)
-            hold("legal", view.model_problem is None, told)
+            hold("legal", view.model_problem is None and view.failure is None, told)
             hold("bounds", view.limit is None, told)
             hold("I10 pairs", not world.calls, told)
         case GiveUp(error):
             hold("I8 end", not world.aborted and error == view.model_problem, told)
         case Fail(error):
             due = view.output if isinstance(state, Checkpoint) and state.next == "finish" else view.limit
-            hold("I8 end", not world.aborted and error == due, told)
+            hold("I8 end", not world.aborted and error == (view.failure or due), told)
         case AskAgain(message):
             due = isinstance(state, Checkpoint) and state.next == "finish"
-            hold("I8 end", not world.aborted and due and message == view.output, told)
+            hold("I8 end", not world.aborted and due and view.failure is None and message == view.output, told)
         case RecoverRequest():
             hold("truth", isinstance(state, Generating) and world.request == "", told)
         case DropRequest():
             hold("truth", isinstance(state, Generating) and world.request == "not_begun", told)
         case Finish():
-            ends = isinstance(state, Checkpoint) and state.next == "finish" and view.output is None
+            ends = (
+                isinstance(state, Checkpoint)
+                and state.next == "finish"
+                and view.output is None
+                and view.failure is None
+            )
+            ends = ends and not view.follow_up
             hold("I8 end", world.aborted or ends, told)
+        case FollowUp():
+            due = isinstance(state, Checkpoint) and state.next == "finish"
+            hold("I8 end", due and not world.aborted and view.follow_up and view.failure is None, told)
+        case PlaceReady():
+            hold("held", isinstance(state, Tools) and _next(world) not in view.held, told)
+            hold("held", world.calls[_next(world)].result == "staged", told)
         case StartCalls(calls, children):
             starts = [index for index, _ in calls]
             hold("alone", starts == sorted(starts) and list(children) == sorted(children), told)
@@ -184,6 +198,12 @@ def _wants(call: CallState, seen: CallView) -> str:
     if isinstance(call, Approved):
         return "yes" if seen.unbound else "no"
     return seen.approval if isinstance(call, Planned) else "no"
+
+
+def _next(world: World) -> int:
+    """The call whose result is placed next; beyond the last one there is none."""
+    placed = [call.result == "placed" for call in world.calls]
+    return placed.index(False) if False in placed else len(placed)
 
 
 def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts: list[int]) -> None:

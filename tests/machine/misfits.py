@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import assert_never
 
+from agentlane.data.messages import user
 from agentlane.data.operations import (
     Approved,
     Checkpoint,
@@ -32,10 +33,12 @@ from agentlane.machine.facts import (
     Fact,
     Failed,
     Finished,
+    FollowedUp,
     Interrupted,
     ModelUnavailable,
     OutcomesArrived,
     OutputRefused,
+    ReadyPlaced,
     ReplayIntended,
     RequestIntended,
 )
@@ -54,6 +57,8 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield Interrupted(SAVED_PREFIX, request_id(9, 9), now=0, jitter=0.0)
     yield AbortRequested(1)
     yield Finished()
+    yield FollowedUp((("f-0001", user("more")),))
+    yield FollowedUp(())
     yield ModelUnavailable(UNAVAILABLE)
     yield Failed(LIMIT)
     yield OutputRefused(CORRECTION)
@@ -63,12 +68,16 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield ApprovalsAsked(())
     yield ChildrenStarted(())
     count = len(state.calls) if isinstance(state, Tools) else 1
+    yield ReadyPlaced()
+    yield ReadyPlaced((), frozenset(range(count)))
     for index in range(count):
         for policy in POLICIES:
             yield ReplayIntended(index, policy)
         yield ApprovalsAsked(((index, question_id(index)),))
         yield ApprovalGiven(index, question_id(index))
         yield ApprovalGiven(index, "another")
+        yield ReadyPlaced((outcome(index),))
+        yield ReadyPlaced((outcome(index),), frozenset((index,)))
         yield OutcomesArrived((outcome(index), outcome(index)))
     for size in range(1, count + 1):
         for indices in combinations(range(count), size):
@@ -86,6 +95,8 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
     match fact:
         case RequestIntended() | ModelUnavailable():
             return asks and not cancelled
+        case FollowedUp(messages):
+            return isinstance(state, Checkpoint) and not asks and not cancelled and bool(messages)
         case Failed():
             return isinstance(state, Checkpoint | RetryWait) and not cancelled
         case OutputRefused():
@@ -121,6 +132,12 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
             named = [each.index for each in outcomes]
             open_ = calls and not any(isinstance(calls[index], OutcomeReady | Placed) for index in named)
             return bool(open_) and bool(named) and len(named) == len(set(named))
+        case ReadyPlaced(changed, held):
+            first = next((i for i, call in enumerate(calls) if not isinstance(call, Placed)), len(calls))
+            end = first
+            while end < len(calls) and isinstance(calls[end], OutcomeReady) and end not in held:
+                end += 1
+            return first < end and all(first <= each.index < end for each in changed)
         case CallsNotBegun(indices):
             begun = [calls[index] for index in indices] if calls else []
             return bool(begun) and all(isinstance(call, EffectPending) and not _permitted(call) for call in begun)

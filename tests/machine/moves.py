@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
 
-from agentlane.data.messages import ErrorInfo, ToolResultMessage
+from agentlane.data.messages import ErrorInfo, TextPart, ToolResultMessage, UserMessage
 from agentlane.data.operations import (
     Approved,
     CallState,
@@ -33,12 +33,14 @@ from agentlane.machine.facts import (
     Fact,
     Failed,
     Finished,
+    FollowedUp,
     IllegalStep,
     Interrupted,
     ModelUnavailable,
     Outcome,
     OutcomesArrived,
     OutputRefused,
+    ReadyPlaced,
     ReplayIntended,
     RequestIntended,
     Step,
@@ -54,8 +56,10 @@ from agentlane.machine.planning import (
     DropRequest,
     Fail,
     Finish,
+    FollowUp,
     GiveUp,
     Idle,
+    PlaceReady,
     RecoverRequest,
     ReplayCall,
     SettleCalls,
@@ -126,7 +130,7 @@ class Moves:
         self.states.add(world.state)
         for verdict, alone in self._possible_verdicts(world):
             check_told(world, verdict)
-            for fact in _facts(world, verdict, self.scope.models):
+            for fact in _facts(world, verdict, self.scope.models, self._held_arrivals(world)):
                 after = self._taken(world, fact)
                 if alone and isinstance(fact, CallsIntended):
                     after = _with(after, [fact.calls[0][0]], alone=True)
@@ -166,6 +170,10 @@ class Moves:
                 live, not_begun = world.request in LIVE, world.request == "not_begun"
                 view = View(now=now, request_live=live, request_not_begun=not_begun, model_problem=problem, limit=limit)
                 yield view, self.scope.rules
+                if self.scope.hooks:
+                    yield replace(view, failure=HOOK_FAILED), self.scope.rules
+                    if world.turn <= self.scope.batches:  # the bound of follow-ups is not the machine's
+                        yield replace(view, follow_up=True), self.scope.rules
             if isinstance(state, Checkpoint) and state.next == "finish" and self.scope.corrections:
                 more = world.corrections < self.scope.corrections
                 yield View(now=0, output=CORRECTION if more else INVALID), self.scope.rules
@@ -180,7 +188,8 @@ class Moves:
             expired = frozenset(index for index, is_late in zip(asked, late, strict=True) if is_late)
             view = View(0, calls, live_calls, not_begun_calls, world.cut, expired, waiting=waiting)
             for rules in self._rooms if starting else self._rooms[-1:]:
-                yield view, rules
+                for held in _held(world):
+                    yield replace(view, held=held) if held else view, rules
 
     def _kinds(self, world: World, call: CallState, happened: Call) -> tuple[CallView, ...]:
         """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
@@ -248,9 +257,16 @@ class Moves:
         for count in range(1, len(running) + 1):
             for order in permutations(running, count):
                 for wishes in product(_wishes(world), repeat=count):
-                    ended = zip(order, wishes, strict=True)
-                    fact = OutcomesArrived(tuple(Outcome(index, REAL[index], wish) for index, wish in ended))
-                    yield Move(fact, self._taken(world, fact))
+                    ended = tuple(Outcome(index, REAL[index], wish) for index, wish in zip(order, wishes, strict=True))
+                    for held in self._held_arrivals(world):
+                        fact = OutcomesArrived(ended, held)
+                        yield Move(fact, self._taken(world, fact))
+
+    def _held_arrivals(self, world: World) -> tuple[frozenset[int], ...]:
+        """With hooks on results all are held until those have spoken; an abort asks none."""
+        if not self.scope.hooks or world.aborted:
+            return (frozenset(),)
+        return frozenset(), frozenset(range(len(world.calls)))
 
     # What disturbs.
 
@@ -276,7 +292,7 @@ def _asks_anew(world: World, fact: Fact) -> bool:
     return any(isinstance(state.calls[index], Approved) for index, _ in fact.calls)
 
 
-def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
+def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[frozenset[int], ...]) -> list[Fact]:
     """What the driver makes of a verdict. With several models any may be the one that is here."""
     here = (None, *range(models)) if models > 1 else (None,)
     match verdict:
@@ -294,7 +310,13 @@ def _facts(world: World, verdict: Verdict, models: int) -> list[Fact]:
         case AskApprovals(asked):
             return [ApprovalsAsked(tuple((index, question_id(index)) for index in asked))]
         case SettleCalls(calls):
-            return [OutcomesArrived(tuple(Outcome(index, _given(index, why)) for index, why in calls))]
+            given = tuple(Outcome(index, _given(index, why)) for index, why in calls)
+            return [OutcomesArrived(given, held) for held in held_arrivals]
+        case FollowUp():
+            ids = [f"f{world.turn}-000{number}" for number in (1, 2)]
+            return [FollowedUp(tuple((id, SAID_MORE) for id in ids[:count])) for count in (1, 2)]
+        case PlaceReady():
+            return list(_placements(world))
         case Finish():
             return [Finished()]
         case GiveUp(error):
@@ -314,8 +336,31 @@ def _interrupted(world: World, unavailable: ErrorInfo | None, model_index: int |
     return Interrupted(SAVED_PREFIX, next_id, now=0, jitter=0.0, unavailable=unavailable, model_index=model_index)
 
 
+def _staged(world: World) -> list[int]:
+    return [index for index, call in enumerate(world.calls) if call.result == "staged"]
+
+
+def _held(world: World) -> list[frozenset[int]]:
+    """What may be held now: any outcome that is staged, since nobody knows whose hooks have spoken."""
+    staged = [] if world.aborted else _staged(world)
+    return [frozenset(held) for count in range(len(staged) + 1) for held in combinations(staged, count)]
+
+
+def _placements(world: World) -> Iterator[ReadyPlaced]:
+    """What hooks have said of the outcomes that are next: nothing, or another result with another wish."""
+    first = next(index for index, call in enumerate(world.calls) if call.result != "placed")
+    for held in _held(world):
+        if first in held:
+            continue
+        yield ReadyPlaced((), held)
+        yield from (ReadyPlaced((Outcome(first, HOOKED[first], wish),), held) for wish in _wishes(world))
+
+
 REAL: tuple[ToolResultMessage, ...] = tuple(result(index, "real") for index in range(4))
 DENIED: tuple[ToolResultMessage, ...] = tuple(result(index, "denied") for index in range(4))
+SAID_MORE = UserMessage(content=(TextPart(text="and this?"),))
+HOOK_FAILED = ErrorInfo(code="hook_failed", message="a hook said so")
+HOOKED: tuple[ToolResultMessage, ...] = tuple(result(index, "hooked") for index in range(4))
 _GIVEN: dict[tuple[int, str], ToolResultMessage] = {}
 
 

@@ -38,7 +38,9 @@ from agentlane.machine.facts import (
     OutcomesArrived,
     PlaceAnswer,
     PlaceCorrection,
+    PlaceInput,
     PlaceResult,
+    ReadyPlaced,
     ReplayIntended,
     RequestIntended,
     RequestModel,
@@ -50,7 +52,9 @@ from agentlane.machine.planning import (
     AskModel,
     DriveChildren,
     Finish,
+    FollowUp,
     Idle,
+    PlaceReady,
     RecoverRequest,
     ReplayCall,
     SettleCalls,
@@ -267,6 +271,14 @@ def asks_one_by_one(state: Any, view: View, verdict: Verdict) -> Verdict:
     return AskApprovals(verdict.calls[:1]) if isinstance(verdict, AskApprovals) else verdict
 
 
+def finishes(state: Any, view: View, verdict: Verdict) -> Verdict:
+    return Finish() if isinstance(verdict, FollowUp) else verdict
+
+
+def keeps_back(state: Any, view: View, verdict: Verdict) -> Verdict:
+    return Idle() if isinstance(verdict, PlaceReady) else verdict
+
+
 # What the table may get wrong.
 
 
@@ -281,6 +293,14 @@ def loses_the_yes(state: Any, fact: Any, taken: Step) -> Step:
     if not isinstance(fact, CallsNotBegun):
         return taken
     return replace(taken, state=with_calls(taken.state, lambda i, call: Planned() if type(call) is Approved else call))
+
+
+def _let_go(fact: Any) -> Any:
+    return replace(fact, held=frozenset()) if isinstance(fact, OutcomesArrived | ReadyPlaced) else fact
+
+
+def changes_nothing(state: Any, fact: Any, rules: Rules) -> tuple[Any, Any, Rules]:
+    return state, replace(fact, changed=()) if isinstance(fact, ReadyPlaced) else fact, rules
 
 
 def places_as_it_comes(state: Any, fact: Any, taken: Step) -> Step:
@@ -472,6 +492,12 @@ BUGS: tuple[Bug, ...] = (
     Bug("calls start under an abort", "abort", seen(lambda s, v, r: (replace(s, cancel_requested_at=None), v, r))),
     Bug("placing forgets an abort", "abort", told(when(OutcomesArrived, cancel_requested_at=None))),
     Bug("a close marks the operation as cancelled", "abort", told(when(CallsNotBegun, cancel_requested_at=1))),
+    Bug("what is held is placed", "held", given(lambda s, f, r: (s, _let_go(f), r))),
+    Bug("what is not held is kept back", "liveness", said(keeps_back)),
+    Bug("a changed outcome is placed as it was", "I4 ids", given(changes_nothing)),
+    Bug("a follow-up is not placed", "I4 ids", told(without(PlaceInput))),
+    Bug("a run completes though hooks have more to say", "I8 end", said(finishes)),
+    Bug("a hook that stands in the way is passed by", "legal", seen(lambda s, v, r: (s, replace(v, failure=None), r))),
     Bug("results are placed as they come", "I5 results", told(places_as_it_comes)),
     Bug("a staged outcome is dropped", "I5 results", told(without(StageResult))),
     Bug("a staged outcome is placed as another one", "I4 ids", told(places_staged_anew)),

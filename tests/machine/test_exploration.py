@@ -30,6 +30,8 @@ SIZES = {
     "neither restarts nor replays": (63_174, 331_502, 3_164),
     "one call that people are asked about, two replays": (985, 3_723, 126),
     "two calls that people are asked about, one replay": (7_007, 30_002, 556),
+    "two calls with hooks": (1_022, 4_179, 246),
+    "hooks": (9_672, 56_287, 890),
 }
 
 

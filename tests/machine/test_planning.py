@@ -33,8 +33,10 @@ from agentlane.machine.planning import (
     DropRequest,
     Fail,
     Finish,
+    FollowUp,
     GiveUp,
     Idle,
+    PlaceReady,
     RecoverRequest,
     ReplayCall,
     SettleCalls,
@@ -44,7 +46,7 @@ from agentlane.machine.planning import (
     View,
     plan,
 )
-from tests.machine.build import ANSWER, CORRECTION, GONE, INVALID, LIMIT, OVERLOADED, rules, tools
+from tests.machine.build import ANSWER, CORRECTION, GONE, INVALID, LIMIT, OVERLOADED, REFUSED, rules, tools
 
 POLICIES: tuple[ReplayPolicy, ...] = get_args(ReplayPolicy)
 RULES = rules()
@@ -56,8 +58,16 @@ def view(
     live: set[int] | None = None,
     not_begun: set[int] | None = None,
     cut: bool = False,
+    held: set[int] | None = None,
 ) -> View:
-    return View(now=1_000, calls=calls, live=frozenset(live or ()), not_begun=frozenset(not_begun or ()), cut=cut)
+    return View(
+        now=1_000,
+        calls=calls,
+        live=frozenset(live or ()),
+        not_begun=frozenset(not_begun or ()),
+        cut=cut,
+        held=frozenset(held or ()),
+    )
 
 
 def ok(policy: ReplayPolicy = "safe") -> CallView:
@@ -100,6 +110,14 @@ def starting(verdict: Verdict) -> list[int]:
             Finish(),
         ),
         (Generating(response_id=ANSWER, attempt=1), View(now=1, request_live=True, limit=LIMIT), Idle()),
+        (Checkpoint(next="finish", trigger="a"), View(now=1, failure=REFUSED), Fail(REFUSED)),
+        (Checkpoint(next="finish", trigger="a"), View(now=1, follow_up=True), FollowUp()),
+        (Checkpoint(next="finish", trigger="a"), View(now=1, follow_up=True, failure=REFUSED), Fail(REFUSED)),
+        (Checkpoint(next="respond", trigger="in"), View(now=1, follow_up=True), AskModel()),
+        (Checkpoint(next="finish", trigger="a", cancel_requested_at=1), View(now=1, follow_up=True), Finish()),
+        (Checkpoint(next="respond", trigger="in"), View(now=1, failure=REFUSED, limit=GONE), Fail(REFUSED)),
+        (Checkpoint(next="finish", trigger="a", cancel_requested_at=1), View(now=1, failure=REFUSED), Finish()),
+        (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=5, failure=REFUSED), Fail(REFUSED)),
         (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4), SleepUntil(5)),
         (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=4, model_problem=GONE), SleepUntil(5)),
         (RetryWait(attempt=1, not_before=5, error=OVERLOADED), View(now=5), AskModel()),
@@ -147,7 +165,7 @@ def test_calls_that_run_take_their_places() -> None:
 
 
 def test_calls_that_are_done_take_none() -> None:
-    assert starting(plan(tools(D, R, P, P), view(*[ok()] * 4), rules(max_parallel=2))) == [2, 3]
+    assert starting(plan(tools(D, R, P, P), view(*[ok()] * 4, held={1}), rules(max_parallel=2))) == [2, 3]
 
 
 def expected_starts(manners: tuple[bool, ...], done: int) -> list[int]:
@@ -180,11 +198,34 @@ def test_a_barrier_waits_for_those_before_it_and_is_waited_for_in_every_arrangem
 
 
 def test_a_staged_call_before_a_barrier_has_ended() -> None:
-    assert starting(plan(tools(R, P), view(ok(), alone()), RULES)) == [1]
+    assert starting(plan(tools(R, P), view(ok(), alone(), held={0}), RULES)) == [1]
 
 
 def test_a_call_whose_outcome_has_not_been_taken_yet_still_holds_a_barrier() -> None:
     assert plan(tools(N, P), view(ok(), alone(), live={0}), RULES) == Idle()
+
+
+# Outcomes that were held.
+
+
+def test_a_staged_outcome_that_is_next_is_placed_once_nothing_holds_it() -> None:
+    state = tools(D, R, P)
+
+    assert plan(state, view(ok(), ok(), ok()), RULES) == PlaceReady()
+    assert starting(plan(state, view(ok(), ok(), ok(), held={1}), RULES)) == [2]
+    assert plan(tools(D, R), view(ok(), ok(), held={1}), RULES) == Idle()
+
+
+def test_a_staged_outcome_behind_another_call_is_not_next() -> None:
+    assert plan(tools(N, R), view(ok(), ok(), live={0}), RULES) == Idle()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_is_next_is_placed_before_anything_else(cut: bool) -> None:
+    state = tools(R, EffectPending("safe"), P)
+
+    assert plan(state, view(ok(), ok(), ok(), cut=cut), RULES) == PlaceReady()
+    assert plan(tools(R, N, P, cancelled_at=1), view(ok(), ok(), ok()), RULES) == PlaceReady()
 
 
 # Calls that cannot run.
@@ -268,7 +309,7 @@ def test_a_replay_does_not_wait_for_a_barrier_before_it() -> None:
     begun = EffectPending("safe")
 
     assert plan(tools(begun, begun), view(alone(), ok()), RULES) == ReplayCall(0, "safe")
-    assert plan(tools(R, begun), view(alone(), ok()), RULES) == ReplayCall(1, "safe")
+    assert plan(tools(R, begun), view(alone(), ok(), held={0}), RULES) == ReplayCall(1, "safe")
 
 
 def test_live_calls_of_this_pass_are_not_taken_for_lost_ones() -> None:

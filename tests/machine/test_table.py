@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlane.data.messages import ErrorInfo
+from agentlane.data.messages import ErrorInfo, user
 from agentlane.data.operations import (
     Approved,
     CallState,
@@ -44,6 +44,7 @@ from agentlane.machine.facts import (
     Fact,
     Failed,
     Finished,
+    FollowedUp,
     IllegalStep,
     Interrupted,
     ModelUnavailable,
@@ -52,7 +53,9 @@ from agentlane.machine.facts import (
     OutputRefused,
     PlaceAnswer,
     PlaceCorrection,
+    PlaceInput,
     PlaceResult,
+    ReadyPlaced,
     ReplayIntended,
     RequestIntended,
     RequestModel,
@@ -427,6 +430,22 @@ ROWS = [
         Failed(LIMIT),
         Step(None, (End("failed", 4, "a0", code="limit_reached", error=LIMIT),), boundary="terminal"),
     ),
+    Row(
+        "hooks have more to say where the run would finish",
+        FINISH,
+        FollowedUp(((LATER, user("and this?")), ("last", user("and that?")))),
+        Step(
+            Checkpoint(next="respond", trigger="last", turn=2, answer="a1"),
+            (PlaceInput(LATER, user("and this?")), PlaceInput("last", user("and that?"))),
+            boundary="follow_up",
+        ),
+    ),
+    Row(
+        "a hook stands in the way of the end",
+        FINISH,
+        Failed(REFUSED),
+        Step(None, (End("failed", 2, "a1", code="refused", error=REFUSED),), boundary="terminal"),
+    ),
     # Calls.
     Row(
         "runs of other agents are accepted as operations of their own, and driven",
@@ -625,6 +644,32 @@ ROWS = [
         Step(None, (End("aborted", 2, "a1"),), boundary="terminal"),
     ),
     Row(
+        "an outcome that is next and held is staged",
+        tools(NEVER, Planned(), turn=4),
+        OutcomesArrived((outcome(0),), frozenset({0, 1})),
+        Step(tools(OutcomeReady(), Planned(), turn=4), (StageResult(ANSWER, 0, result(0)),), boundary="outcome_staged"),
+    ),
+    Row(
+        "staged outcomes are placed up to one that is held, those that were changed as they are now",
+        tools(Placed(), OutcomeReady(), OutcomeReady(terminate=True), OutcomeReady(), turn=4),
+        ReadyPlaced((outcome(1, "masked", terminate=True),), frozenset({3})),
+        Step(
+            tools(Placed(), Placed(terminate=True), Placed(terminate=True), OutcomeReady(), turn=4),
+            (PlaceResult(ANSWER, 1, result(1, "masked")), PlaceResult(ANSWER, 2, None)),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
+        "the last staged outcome ends the batch",
+        tools(Placed(terminate=True), OutcomeReady(terminate=False), turn=4),
+        ReadyPlaced((outcome(1, "masked", terminate=True),)),
+        Step(
+            Checkpoint(next="finish", trigger=call_id(ANSWER, 1), turn=4, answer=ANSWER),
+            (PlaceResult(ANSWER, 1, result(1, "masked")),),
+            boundary="outcome_placed",
+        ),
+    ),
+    Row(
         "under abort the model is not asked again",
         cancelled(RESPOND),
         Finished(),
@@ -667,9 +712,11 @@ FACTS: list[Fact] = [
     ApprovalsAsked(((0, "a"),)),
     ApprovalGiven(0, "a"),
     OutcomesArrived((outcome(0),)),
+    ReadyPlaced(),
     CallsNotBegun((0,)),
     AbortRequested(78),
     Finished(),
+    FollowedUp(((LATER, user("and this?")),)),
     Failed(LIMIT),
     OutputRefused(CORRECTION),
     ModelUnavailable(GONE),
@@ -725,6 +772,11 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("two outcomes for one call", tools(NEVER, SAFE), OutcomesArrived((outcome(0), outcome(0, "again")))),
     ("call 0 has one", tools(Placed(), SAFE), OutcomesArrived((outcome(0),))),
     ("call 1 has one", tools(NEVER, OutcomeReady()), OutcomesArrived((outcome(0), outcome(1)))),
+    ("no staged outcome is next", tools(NEVER, OutcomeReady()), ReadyPlaced()),
+    ("no staged outcome is next", tools(OutcomeReady(), OutcomeReady()), ReadyPlaced((), frozenset({0}))),
+    ("call 0 is not staged", tools(NEVER), ReadyPlaced((outcome(0),))),
+    ("call 0 is not staged", tools(Placed(), OutcomeReady()), ReadyPlaced((outcome(0),))),
+    ("it is not next", tools(OutcomeReady(), NEVER, OutcomeReady()), ReadyPlaced((outcome(2),))),
     ("no call is named", tools(NEVER), CallsNotBegun(())),
     ("call 0 was not under way", tools(Planned()), CallsNotBegun((0,))),
     ("call 0 was not under way", tools(SAFE), CallsNotBegun((0, 0, 0))),
@@ -756,6 +808,10 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("an abort is asked for: the run ends aborted", cancelled(RESPOND), ModelUnavailable(GONE)),
     ("an abort is asked for: the run ends aborted", cancelled(WAITING), ModelUnavailable(GONE)),
     ("the run is about to finish", FINISH, ModelUnavailable(GONE)),
+    ("an abort is asked for: the run ends aborted", cancelled(FINISH), Failed(LIMIT)),
+    ("the run is not about to finish", RESPOND, FollowedUp(((LATER, user("more")),))),
+    ("an abort is asked for: the run ends aborted", cancelled(FINISH), FollowedUp(((LATER, user("more")),))),
+    ("there is nothing to say", FINISH, FollowedUp(())),
     ("the run is not about to finish", RESPOND, Finished()),
     ("the run is not about to finish", WAITING, Finished()),
 ]

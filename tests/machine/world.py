@@ -79,6 +79,8 @@ class Scope(NamedTuple):
     """How often the model may be told that its answer is not what was asked for."""
     models: int = 1
     """How long the list of models is."""
+    hooks: bool = False
+    """Whether outcomes may be held, for a hook to speak before they are placed."""
     room: tuple[int, ...] = (1, 2, 3)
     """What ``max_parallel`` may be at this moment."""
     lost: tuple[CallView, ...] = ()

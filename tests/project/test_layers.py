@@ -20,7 +20,7 @@ FLOORS = {
     "data": {"data"},
     "storage": {"storage"},
     "machine": {"machine"},
-    "declarations": {"agent", "agent_tool", "approval", "model", "output", "tool", "tool_context"},
+    "declarations": {"agent", "agent_tool", "approval", "hooks", "model", "output", "tool", "tool_context"},
     "driver": {"driver"},
     "objects": {"branch", "inspection", "lane", "opening", "session", "session_data", "stream", "watch"},
     "surface": {"__init__"},

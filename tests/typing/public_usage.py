@@ -14,15 +14,22 @@ from msgspec import Struct
 from agentlane import (
     AbortReceipt,
     Admitted,
+    AfterResponse,
+    AfterTool,
     Agent,
     AgentLane,
     AgentLaneError,
     AssistantMessage,
+    BeforeFinish,
+    BeforeRun,
+    BeforeTool,
+    Block,
     CallRecord,
     ChildReason,
     Custom,
     Decision,
     Entry,
+    Hook,
     ImagePart,
     LaneBusy,
     LaneInspection,
@@ -50,12 +57,14 @@ from agentlane import (
     ToolContext,
     ToolResult,
     ToolResultMessage,
+    TransformContext,
     Usage,
     UserMessage,
     ValueAddress,
     Waiting,
     accept,
     drive,
+    hook,
     open_session,
     request_abort,
     requestAbort,
@@ -305,3 +314,47 @@ async def stores() -> None:
     for each in await store.open_operations():
         assert_type(each.session_id, str)
     JsonlStore("folder", durability="memory")  # type: ignore[arg-type]
+
+
+def only_mine(info: BeforeTool[Deps]) -> Block | dict[str, str] | None:
+    assert_type(info.deps, Deps)
+    assert_type(info.arguments, dict[str, Any])
+    return Block("not yours") if info.recovered else {"path": "mine"}
+
+
+async def mask(info: AfterTool[Deps]) -> ToolResult | None:
+    assert_type(info.result, ToolResultMessage)
+    return ToolResult(content="masked") if info.terminate else None
+
+
+async def polish(info: AfterResponse[Deps]) -> AssistantMessage | None:
+    return info.message if info.attempt > 1 else None
+
+
+def brief(info: TransformContext[Deps]) -> list[Message]:
+    assert_type(info.messages, tuple[Message, ...])
+    return list(info.messages[-2:])
+
+
+def go_on(info: BeforeFinish[Deps]) -> str | None:
+    return None if info.follow_ups else "and now?"
+
+
+async def allowed(info: BeforeRun[Deps]) -> None:
+    if not info.inputs:
+        raise LookupError("nothing to do")
+
+
+assert_type(hook("before_tool", only_mine), Hook)
+hook("before_run", allowed)
+hook("before_request", lambda info: {**info.settings, "attempt": info.attempt})
+hook("transform_context", brief)
+hook("after_response", polish, on_error="block")
+hook("before_finish", go_on)
+hook("before_finish", brief)  # type: ignore[call-overload]
+hook("before_run", polish)  # type: ignore[call-overload]
+hook("after_tool", mask, on_error="block")
+hook("before_tool", lambda info: None)
+hook("after_tool", only_mine)  # type: ignore[call-overload]
+hook("before_tool", mask)  # type: ignore[call-overload]
+hook("sometimes", mask)  # type: ignore[call-overload]

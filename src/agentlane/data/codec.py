@@ -64,6 +64,11 @@ OPTIONAL_TEXT: Final[Kind[str | None]] = Kind(str | None, "text")
 JSON: Final[Kind[Any]] = Kind(Any, "JSON value")
 
 
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two pieces of JSON data are the same text, but for the order of keys."""
+    return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
+
+
 def entry_of(id: str, parent_id: str | None, seq: int, at: int, payload: bytes) -> Entry:
     """An entry from its stored row."""
     return Entry(id=id, parent_id=parent_id, seq=seq, at=at, body=BODY.decode(payload, f"entry {id}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from agentlane.data import addresses, codec
 from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import EntryBody, kind_of
 from agentlane.data.messages import AssistantMessage, ToolResultMessage
-from agentlane.data.operations import LaneState, OperationState, Tools
+from agentlane.data.operations import LaneState, OperationState, Planned, Tools
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow, UsageTotals
 from agentlane.data.writes import DeleteList, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
@@ -23,6 +24,7 @@ from agentlane.machine.facts import (
     End,
     PlaceAnswer,
     PlaceCorrection,
+    PlaceInput,
     PlaceResult,
     StageResult,
     StartChild,
@@ -69,6 +71,7 @@ class OperationDraft:
         self.answers: list[tuple[str, AssistantMessage]] = []
         self.usage: UsageTotals = operation.usage
         self.staged: dict[int, Sealed] = dict(operation.staged)
+        self.follow_ups = operation.follow_ups
         self.settled_calls: list[int] = []
         self.args = operation.args
         self.pending = operation.pending
@@ -89,6 +92,9 @@ class OperationDraft:
                     self._place_answer(change)
                 case PlaceResult():
                     self._place_result(change)
+                case PlaceInput():
+                    self.path.place(change.id, change.message, codec.encode(change.message))
+                    self.follow_ups += 1
                 case StageResult():
                     self._stage_result(change)
                 case AskApproval():
@@ -167,6 +173,22 @@ class OperationDraft:
             operation.progress.pop(index, None)
             operation.memos.pop(index, None)
         operation.corrections = self.corrections
+        operation.follow_ups = self.follow_ups
+
+    def keep_arguments(self, index: int, arguments: dict[str, Any]) -> None:
+        """A call starts with other arguments than the model's."""
+        self.args = {**self.args, index: arguments}
+        address = addresses.op_args(self.operation.id, call_id(self.state.answer or "", index))
+        self.path.writes.append(SetValue(address, codec.encode(arguments)))
+
+    def forget_arguments(self, indices: Sequence[int]) -> None:
+        """Of these calls those that are as if they had never been started are asked about again."""
+        state = self.state
+        for index in indices:
+            if isinstance(state, Tools) and isinstance(state.calls[index], Planned) and index in self.args:
+                self.args = {each: kept for each, kept in self.args.items() if each != index}
+                address = addresses.op_args(self.operation.id, call_id(state.answer, index))
+                self.path.writes.append(DeleteValue(address))
 
     def _place_answer(self, change: PlaceAnswer) -> None:
         message = change.message  # it was decoded from its encoded form, so it reads back as it is
@@ -190,12 +212,14 @@ class OperationDraft:
 
     def _place_result(self, change: PlaceResult) -> None:
         id = call_id(change.answer, change.index)
-        if change.message is None:
-            sealed = self.staged.pop(change.index)
-            self.path.writes.append(DeleteValue(addresses.pending_entry(id)))
-        else:
-            sealed = self._sealed_of(change.index, change.message)
+        staged = self.staged.pop(change.index, None)
+        if staged is None:
             self._drop_side(change.index, id)
+        else:
+            self.path.writes.append(DeleteValue(addresses.pending_entry(id)))
+        sealed = staged if change.message is None else self._sealed_of(change.index, change.message)
+        if sealed is None:
+            raise RuntimeError(f"operation {self.operation.id}: call {change.index} has no result to place")
         self.path.place(id, sealed.message, sealed.payload)
 
     def _place_correction(self, change: PlaceCorrection) -> None:

@@ -52,11 +52,13 @@ from agentlane.machine.facts import (
     Fact,
     Failed,
     Finished,
+    FollowedUp,
     Interrupted,
     ModelUnavailable,
     Outcome,
     OutcomesArrived,
     OutputRefused,
+    ReadyPlaced,
     ReplayIntended,
     RequestIntended,
     RequestModel,
@@ -99,6 +101,7 @@ class Pass:
     def start(self) -> None:
         """Install the pass."""
         self.lane.running = self
+        self.operation.driven = True
         self._task = self.runtime.spawn(
             self._run(), f"agentlane pass {self.lane.name}", lambda _task: self._close_out(self._ending())
         )
@@ -263,6 +266,9 @@ class Pass:
                 if draft.result is not None:
                     break
                 verdict = planning.plan(draft.state, self._view(draft), operation.rules)
+                if self._effects.gates is not None and self._waits_for_hooks(verdict, draft):
+                    verdict = planning.Idle()
+                    break
                 if isinstance(
                     verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers | planning.DriveChildren
                 ):
@@ -310,7 +316,27 @@ class Pass:
     def _take_outcomes(self, draft: OperationDraft, outcomes: Sequence[tuple[int, Sealed]]) -> None:
         sealed = dict(outcomes)
         facts = tuple(Outcome(index, each.message, each.terminate) for index, each in outcomes)
-        self._take(draft, OutcomesArrived(facts), sealed)
+        self._take(draft, OutcomesArrived(facts, self._held(draft)), sealed)
+
+    def _held(self, draft: OperationDraft) -> frozenset[int]:
+        gates = self._effects.gates
+        return frozenset() if gates is None else gates.held(draft.state)
+
+    def _place_ready(self, draft: OperationDraft) -> None:
+        gates = self._effects.gates
+        changed = [] if gates is None else gates.changed_results(draft)
+        facts = tuple(Outcome(index, each.message, each.terminate) for index, each in changed)
+        self._take(draft, ReadyPlaced(facts, self._held(draft)), dict(changed))
+
+    def _waits_for_hooks(self, verdict: planning.Verdict, draft: OperationDraft) -> bool:
+        """Whether hooks have to speak, or to end, before anything goes on."""
+        gates = self._effects.gates
+        if gates is None:
+            return False
+        if draft.state.cancel_requested_at is not None:
+            return gates.busy
+        batch = self._batch(draft) if isinstance(draft.state, Tools) else []
+        return gates.stand_before(verdict, draft, batch)
 
     def _put_back(self, draft: OperationDraft) -> None:
         """A clean close knows which effects never began."""
@@ -320,6 +346,7 @@ class Pass:
             indices = tuple(i for i in sorted(held) if isinstance(calls[i], EffectPending))
             if indices:
                 self._take(draft, CallsNotBegun(indices))
+                draft.forget_arguments(indices)
 
     def _view(self, draft: OperationDraft) -> planning.View:
         state = draft.state
@@ -342,6 +369,7 @@ class Pass:
                 not_begun=frozenset(effects.calls_not_begun()),
                 cut=draft.cut,
                 waiting=frozenset(effects.children_waiting(draft.now)),
+                held=self._held(draft),
             )
         _, _, problem = self._model_of(state)
         return planning.View(
@@ -349,13 +377,19 @@ class Pass:
             request_live=effects.request is not None or any(isinstance(effect, RequestModel) for effect in started),
             request_not_begun=any(isinstance(effect, RequestModel) for effect in effects.held),
             model_problem=problem,
+            follow_up=effects.gates is not None and bool(effects.gates.follow_ups(draft)),
+            failure=None if effects.gates is None else effects.gates.failure,
             limit=None if self._limits is None else self._limits.reached(draft),
             output=None if self._output is None else self._output.look(draft),
         )
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
-        resolved = self._resolver.batch(draft.state.answer, draft.calls, self.operation.config, draft.args)
-        return resolved if self._limits is None else self._limits.refuse(draft, resolved)
+        gates = self._effects.gates
+        changed = draft.args if gates is None else gates.arguments(draft)
+        resolved = self._resolver.batch(draft.state.answer, draft.calls, self.operation.config, changed)
+        if self._limits is not None:
+            resolved = self._limits.refuse(draft, resolved)
+        return resolved if gates is None else gates.resolved(draft, resolved)
 
     def _bound(
         self, draft: OperationDraft, state: Tools, views: Sequence[planning.CallView]
@@ -386,6 +420,7 @@ class Pass:
             case planning.DropRequest():
                 self._take(draft, Answered(GenerationEffect.dropped(), draft.now, 0.0))
             case planning.StartCalls(calls, children):
+                self._keep_arguments(draft, [*(index for index, _ in calls), *children])
                 if children:
                     self._take(draft, ChildrenStarted(children))
                 if calls:
@@ -401,6 +436,11 @@ class Pass:
                     if why == "expired":
                         draft.decide(index, expired_no(draft.pending[index], draft.now))
                 self._take_outcomes(draft, [(i, self._settled_without(draft, i, why)) for i, why in calls])
+            case planning.PlaceReady():
+                self._place_ready(draft)
+            case planning.FollowUp():
+                gates = self._effects.gates
+                self._take(draft, FollowedUp(() if gates is None else gates.follow_ups(draft)))
             case planning.Finish():
                 draft.output = None if self._output is None else self._output.value
                 self._take(draft, Finished())
@@ -425,12 +465,20 @@ class Pass:
         if not isinstance(state, Tools):
             raise RuntimeError(f"there are no calls to ask about at {state!r}")
         self._batch(draft)
+        self._keep_arguments(draft, indices)
         ids = tuple((index, self.runtime.ids.new()) for index in indices)
         asked = {
             index: approval_of(self.operation, state, index, id, self._resolver.calls[index], self.agent, now=draft.now)
             for index, id in ids
         }
         draft.ask(step(state, ApprovalsAsked(ids), self.operation.rules), asked)
+
+    def _keep_arguments(self, draft: OperationDraft, indices: Sequence[int]) -> None:
+        """What hooks made of the arguments of these calls is durable with this commit."""
+        changed = {} if self._effects.gates is None else self._effects.gates.changed_arguments(draft)
+        for index in indices:
+            if index in changed:
+                draft.keep_arguments(index, changed[index])
 
     def _interrupted(self, draft: OperationDraft) -> Interrupted:
         state = draft.state
@@ -441,6 +489,8 @@ class Pass:
         message = restored_answer(self.operation.frames, config.model_of(state.response_id, state.model_index))
         if self._limits is not None:
             problem = self._limits.reached(draft, message.usage or Usage()) or problem
+        if self._effects.gates is not None:
+            problem = self._effects.gates.failure or problem
         return Interrupted(
             message=message,
             response_id=self.runtime.ids.new(),
@@ -476,6 +526,9 @@ class Pass:
                 self._effects.start(effect)
             elif not isinstance(effect, DriveChild):  # a child has its own state: it is driven when that is looked at
                 self._effects.held.append(effect)
+        if self._effects.gates is not None:
+            self._effects.gates.forget(draft.state)
+            self.poke()  # hooks are asked on what is committed
         if self._effects.held:
             self.poke()
         self._ask_predicates(draft)

@@ -17,7 +17,9 @@ from agentlane.data.usage import NOTHING_SENT, Usage, checked_usage
 from agentlane.driver.effects import EffectMark, WaitNode
 from agentlane.driver.effects import StopReason as StopEffect
 from agentlane.driver.frames import FrameLog, clean_answer
+from agentlane.driver.hook_calls import HookFailed
 from agentlane.driver.notes import SAVE_EVERY_MS
+from agentlane.driver.request_hooks import RequestHooks
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import error_text, text_of
 from agentlane.errors import InvalidMessage, SessionFaulted, StoreBusy
@@ -59,6 +61,7 @@ class GenerationEffect:
         info: RunInfo[Any],
         build: Callable[[str], ModelRequest],
         show: Callable[[Frame], None],
+        hooks: RequestHooks | None = None,
         grace_ms: int,
     ) -> None:
         self.response_id = response_id
@@ -71,6 +74,9 @@ class GenerationEffect:
         self._info = info
         self._build = build
         self._show = show
+        self._hooks = hooks
+        self._whole: AssistantMessage | None = None
+        """The answer that hooks are shown."""
         self._grace_ms = grace_ms
         self.frames = FrameLog()
         self._saved_bytes = 0
@@ -159,12 +165,20 @@ class GenerationEffect:
         except Exception as error:  # the application's function may raise anything
             return self._error("instructions_failed", f"the instructions function failed: {error_text(error)}")
         request = self._build(instructions)
+        if self._hooks is not None:
+            try:
+                messages = await self._hooks.transform(self._hooks.caller(self._is_stopped), request.messages)
+            except HookFailed as failed:
+                return self._partial("error", failed.error)
+            request = replace(request, messages=messages)
         self._sent = True
         stream = self._model.stream(request)
         try:
             async for item in stream:
                 if isinstance(item, AssistantMessage):
                     whole = self._checked(item)
+                    if self._hooks is not None and self._hooks.wants_answers and whole.stop_reason != "error":
+                        whole = await self._shown_to_hooks(self._hooks, whole)
                     self._report(whole)  # before the stream is closed: its clean-up must not hold up the answer
                     return whole
                 if self._ended:
@@ -175,6 +189,36 @@ class GenerationEffect:
         finally:
             await self._close_stream(stream)
         return self._error("stream_cut", "the model's stream ended without its end", retryable=True)
+
+    async def _shown_to_hooks(self, hooks: RequestHooks, whole: AssistantMessage) -> AssistantMessage:
+        """What hooks make of a whole answer. What was shown of it is durable first; an abort takes it as it came."""
+        self._whole = whole
+        try:
+            await self._save_shown()
+            said = await hooks.respond(hooks.caller(self._is_stopped), whole, lambda other: self._instead(other, whole))
+        except HookFailed as failed:
+            said = replace(whole, stop_reason="error", error=failed.error)
+        except asyncio.CancelledError:
+            if self._stopped_by != "abort":
+                raise
+            said = whole
+        return whole if self._stopped_by == "abort" else said
+
+    def _instead(self, message: AssistantMessage, whole: AssistantMessage) -> AssistantMessage:
+        """A hook's answer in the place of the model's: who answered, and for what price, stays as it is."""
+        return replace(self._clean(message), model=whole.model, usage=whole.usage)
+
+    async def _save_shown(self) -> None:
+        frames = self.frames.take_unsaved()
+        if not frames or self._saved_bytes >= FRAMES_BYTES_MAX:
+            return
+        try:
+            await self._owner.save_frames(self.response_id, frames)
+        except StoreBusy:
+            self.frames.put_back(frames)
+
+    def _is_stopped(self) -> bool:
+        return self._stopped_by is not None or self._owner.being_cancelled()
 
     async def _close_stream(self, stream: Any) -> None:
         close = getattr(stream, "aclose", None)
@@ -217,20 +261,23 @@ class GenerationEffect:
     def _checked(self, message: AssistantMessage) -> AssistantMessage:
         """A settled message that can be stored; one that cannot becomes an error answer with what was shown."""
         try:
-            clean = clean_answer(message)
-            if clean.model is None:
-                clean = replace(clean, model=self.identity)
-            if clean.usage is None and self.frames.usage is not None:
-                clean = replace(clean, usage=self.frames.usage)
-            if len(clean.calls) > CALLS_MAX:
-                raise InvalidMessage(f"answer: {len(clean.calls)} calls; at most {CALLS_MAX} are taken")
-            if clean.stop_reason == "aborted":
-                clean = replace(clean, stop_reason="error", error=clean.error or _provider_aborted())
-            if clean.stop_reason == "error" and clean.error is None:
-                clean = replace(clean, error=ErrorInfo(code="model_error", message="the model's answer is an error"))
-            return _copied(clean)
+            return self._clean(message)
         except Exception as error:  # a foreign object may raise anything while it is read
             return self._error("invalid_response", f"the model's answer cannot be kept: {error_text(error)}")
+
+    def _clean(self, message: AssistantMessage) -> AssistantMessage:
+        clean = clean_answer(message)
+        if clean.model is None:
+            clean = replace(clean, model=self.identity)
+        if clean.usage is None and self.frames.usage is not None:
+            clean = replace(clean, usage=self.frames.usage)
+        if len(clean.calls) > CALLS_MAX:
+            raise InvalidMessage(f"answer: {len(clean.calls)} calls; at most {CALLS_MAX} are taken")
+        if clean.stop_reason == "aborted":
+            clean = replace(clean, stop_reason="error", error=clean.error or _provider_aborted())
+        if clean.stop_reason == "error" and clean.error is None:
+            clean = replace(clean, error=ErrorInfo(code="model_error", message="the model's answer is an error"))
+        return _copied(clean)
 
     def _failed(self, error: BaseException) -> AssistantMessage:
         if isinstance(error, ModelError):
@@ -303,7 +350,7 @@ class GenerationEffect:
             f"a request to model {self.identity} did not end within {self._grace_ms} ms and was left behind"
         )
         aborted = ErrorInfo(code="aborted", message="the run was aborted")
-        self._end(self._partial("aborted", aborted) if self._stopped_by == "abort" else None)
+        self._end((self._whole or self._partial("aborted", aborted)) if self._stopped_by == "abort" else None)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         if self._ended:

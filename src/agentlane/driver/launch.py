@@ -14,6 +14,7 @@ from agentlane.data.operations import Tools
 from agentlane.driver.calls import CallEffect, CallOwner
 from agentlane.driver.children import ChildEffect, ChildOwner
 from agentlane.driver.generation import GenerationEffect, GenerationOwner
+from agentlane.driver.hooks import Gates
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.views import ResolvedCall, resolve_model
@@ -29,6 +30,7 @@ def launch_request(
     operation: OpenOperation,
     agent: Agent[Any, Any],
     effect: RequestModel,
+    gates: Gates | None = None,
 ) -> GenerationEffect:
     """The effect of an intended request. What the model is shown is taken now: committed entries only."""
     runtime = lane.runtime
@@ -37,13 +39,14 @@ def launch_request(
         raise RuntimeError(f"a request was intended without its model: {problem}")
     messages = lane.context.view()
     config = operation.config
+    settings = config.settings if gates is None else gates.settings(operation.state)
 
     def build(instructions: str) -> ModelRequest:
         return ModelRequest(
             instructions=instructions,
             messages=messages,
             tools=tuple(agent.tools[name].shown() for name in config.tools if name in agent.tools),
-            settings=deepcopy(config.settings),  # an adapter may keep or change it
+            settings=deepcopy(settings),  # an adapter may keep or change it
             session_id=runtime.session_id,
             lane=lane.name,
             operation_id=operation.id,
@@ -63,9 +66,10 @@ def launch_request(
         model=model,
         identity=config.models[index],
         agent=agent,
-        info=RunInfo(runtime.session_id, lane.name, operation.id, deps_of(agent, operation)),
+        info=RunInfo(runtime.session_id, lane.name, operation.id, operation.deps_of(agent)),
         build=build,
         show=show,
+        hooks=None if gates is None else gates.around_request(operation.state, config.models[index]),
         grace_ms=config.limits.cancel_grace_ms,
     )
     operation.streaming = (effect.response_id, made.frames)
@@ -106,14 +110,9 @@ def launch_call(
         attempt=effect.attempt,
         recovered=effect.attempt > 1,
         epoch=lane.runtime.storage.epoch,
-        deps=deps_of(agent, operation),
+        deps=operation.deps_of(agent),
     )
     return call, context
-
-
-def deps_of(agent: Agent[Any, Any], operation: OpenOperation) -> Any:
-    """What the operation was given, else what the agent has."""
-    return agent.deps if operation.deps is UNSET else operation.deps
 
 
 def launch_child(

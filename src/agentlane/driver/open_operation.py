@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from agentlane.agent import Agent
 from agentlane.data.approvals import Approval, Decision
 from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserPart
 from agentlane.data.operations import OperationConfig, OperationMeta, OperationState
@@ -29,6 +30,8 @@ class OpenOperation:
         "cut",
         "decisions",
         "deps",
+        "driven",
+        "follow_ups",
         "frames",
         "id",
         "memos",
@@ -70,11 +73,19 @@ class OpenOperation:
         self.pending: dict[int, Approval] = {}
         """Open questions about the batch's calls. Never changed, but replaced."""
         self.decisions: tuple[Decision, ...] = ()
+        self.follow_ups = 0
+        """Messages that hooks have put behind answers."""
+        self.driven = False
+        """An earlier pass drove the operation, or may have: in an earlier process, or in this one."""
         self.abort_waiting = False
         """An abort stands in the line: intents that are published meanwhile start nothing."""
         self.result: OperationResult | None = None
         self.deps: Any | UnsetType = UNSET
         """What the caller gave for this operation alone, in the place of the agent's. Never stored."""
+
+    def deps_of(self, agent: Agent[Any, Any]) -> Any:
+        """Its own dependencies, or those of the agent that runs it."""
+        return agent.deps if self.deps is UNSET else self.deps
 
     def take_deps(self, deps: Any | UnsetType) -> None:
         """Effects that start from now on are given these."""
@@ -113,6 +124,8 @@ class OpenOperation:
         self.cut = restored.cut
         self.corrections = restored.corrections
         self.staged = restored.staged
+        self.follow_ups = restored.follow_ups
+        self.driven = True
         self.progress = restored.progress
         self.memos = restored.memos
         self.frames = restored.frames

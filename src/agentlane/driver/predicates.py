@@ -15,7 +15,6 @@ from agentlane.data.border import clean_text
 from agentlane.data.messages import ToolCallPart
 from agentlane.driver.effects import EffectMark
 from agentlane.driver.lane_core import LaneCore
-from agentlane.driver.launch import deps_of
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import error_text
 from agentlane.driver.views import ResolvedCall
@@ -82,7 +81,7 @@ class Predicates:
         mark = EffectMark(self._lane)
         mark.set()
         runtime, name = self._lane.runtime, tool.name
-        deps = deps_of(self._agent, self._operation)
+        deps = self._operation.deps_of(self._agent)
         info = ApprovalInfo(
             runtime.session_id, self._lane.name, self._operation.id, call_id(answer_id, index), name, deps
         )

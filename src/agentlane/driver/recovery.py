@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
-from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, ToolResultMessage
+from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, ToolResultMessage, UserMessage
 from agentlane.data.operations import Generating, OutcomeReady, Tools
 from agentlane.data.usage import UsageTotals
 from agentlane.driver.frames import FrameLog
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import Sealed
 from agentlane.errors import CorruptSession
-from agentlane.ids import call_id, correction_id
+from agentlane.ids import call_id, correction_id, is_follow_up
 from agentlane.storage.contract import SessionStorage
 
 INTERRUPTED = (
@@ -49,6 +49,8 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
             f"{operation.meta.lane!r}"
         )
     operation.corrections = _corrections(operation, path)
+    mine = (entry for entry in path if entry.seq >= since and isinstance(entry.body, UserMessage))
+    operation.follow_ups = sum(is_follow_up(entry.id) for entry in mine if entry.id not in operation.meta.inputs)
     operation.usage = await _usage(storage, operation.id, since)
     decisions = await storage.values(addresses.OP_DECISION, f"{operation.id}|")
     operation.decisions = tuple(

@@ -15,6 +15,7 @@ from agentlane.driver.calls import CallEffect
 from agentlane.driver.children import ChildEffect, ChildWait
 from agentlane.driver.effects import StopReason
 from agentlane.driver.generation import GenerationEffect
+from agentlane.driver.hooks import gates_of
 from agentlane.driver.lane_core import LaneCore, RunningPass
 from agentlane.driver.launch import launch_call, launch_child, launch_request
 from agentlane.driver.line import Decision, Done
@@ -74,6 +75,8 @@ class RunningEffects:
         self.lost = False
         """An effect ended of which nothing may be made: the pass ends, and another one recovers it."""
         self.predicates = Predicates(lane, operation, agent, owner.poke)
+        self.gates = gates_of(self, lane, operation, agent)
+        """What hooks have to say before steps; None without hooks."""
         self.notes = CallNotes(lane.runtime, lane.line, operation, lambda index: index in self.calls)
         self._last_request: GenerationEffect | None = None
 
@@ -83,7 +86,7 @@ class RunningEffects:
         """Start an effect; its intent is committed. # I6"""
         match effect:
             case RequestModel():
-                self.request = launch_request(self, self._lane, self._operation, self._agent, effect)
+                self.request = launch_request(self, self._lane, self._operation, self._agent, effect, self.gates)
                 self.request.start()
             case RunCall():
                 resolved = self._resolver.resolved[effect.index]
@@ -128,6 +131,11 @@ class RunningEffects:
         elif not begun:
             self.never_begun.add(index)
         if outcome is None and not self._owner.winding_down and not (self._operation.cancelled and not begun):
+            self.lost = True
+        self._owner.poke()
+
+    def hook_ended(self, *, lost: bool) -> None:
+        if lost and not self._owner.winding_down and not self._operation.cancelled:
             self.lost = True
         self._owner.poke()
 
@@ -191,11 +199,13 @@ class RunningEffects:
             self.request.stop(why)
         for call in tuple(self.calls.values()):
             call.stop(why)
+        if self.gates is not None:
+            self.gates.signal(why)
 
     async def stop(self, why: StopReason, wake: asyncio.Event) -> None:
         """Ask everything to end and wait until it has, or is left behind after its grace."""
         self.signal(why)
-        while self.request is not None or self.calls:
+        while self.request is not None or self.calls or (self.gates is not None and self.gates.busy):
             wake.clear()
             await wake.wait()
             if self._lane.runtime.killed:
@@ -217,6 +227,8 @@ class RunningEffects:
         if self.request is not None:
             self.request.drop()
             self.request = None
+        if self.gates is not None:
+            self.gates.drop()
         self._owner.poke()
 
 

@@ -34,13 +34,7 @@ def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
             text = TextPart(text=clean_text(value, "result"))
             return _seal(ToolResultMessage(call_id=call.id, name=call.name, content=(text,)))
         result = value if isinstance(value, ToolResult) else ToolResult(content=_content(value))
-        content = _bounded(_parts(result.content), limit_bytes)
-        details = None if result.details is None else clean_json(result.details, "result.details")
-        content, details = _bounded_details(content, details, limit_bytes)
-        message = ToolResultMessage(
-            call_id=call.id, name=call.name, content=content, details=details, is_error=_flag(result.is_error)
-        )
-        return _seal(message, terminate=_flag(result.terminate))
+        return seal_result(call, result, limit_bytes)
     except InvalidMessage as error:
         why = str(error)
     except Exception as error:  # a foreign object may raise anything while it is read
@@ -48,9 +42,25 @@ def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
     return seal_error(call, f"The tool {call.name!r} returned something that cannot be kept: {why}", limit_bytes)
 
 
+def seal_result(call: ToolCallPart, result: ToolResult, limit_bytes: int) -> Sealed:
+    """A whole result; ``InvalidMessage``, or whatever a foreign object raises, for one that cannot be kept."""
+    content = _bounded(_parts(result.content), limit_bytes)
+    details = None if result.details is None else clean_json(result.details, "result.details")
+    content, details = _bounded_details(content, details, limit_bytes)
+    message = ToolResultMessage(
+        call_id=call.id, name=call.name, content=content, details=details, is_error=_flag(result.is_error)
+    )
+    return _seal(message, terminate=_flag(result.terminate))
+
+
 def seal_error(call: ToolCallPart, text: str, limit_bytes: int) -> Sealed:
     """An error result of one text."""
-    return _seal(error_result(call, _cut(clean_text(text), limit_bytes)))
+    return _seal(error_result(call, bounded_text(text, limit_bytes)))
+
+
+def bounded_text(text: str, limit_bytes: int) -> str:
+    """Clean text of at most so many bytes: cut at a code point, with a mark."""
+    return _cut(clean_text(text), limit_bytes)
 
 
 def seal_message(message: ToolResultMessage) -> Sealed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from agentlane.agent import Agent
 from agentlane.agent_tool import AgentTool
 from agentlane.data.messages import ErrorInfo, ToolCallPart
@@ -13,6 +15,8 @@ from agentlane.driver.arguments import ChangedArguments, effective_call
 from agentlane.machine.planning import CallView
 from agentlane.model import Model
 from agentlane.tool import ArgumentsError, Tool
+
+CHANGED = "The arguments of this call were changed before it started."
 
 
 class ResolvedCall(NamedTuple):
@@ -41,6 +45,11 @@ def resolve_call(agent: Agent[Any, Any], config: OperationConfig, call: ToolCall
         return ResolvedCall(CallView(policy=tool.options.replay, parallel=parallel, child=child), tool, checked)
     view = CallView(tool.options.replay, parallel, approval="yes" if needed is True else "open", child=child)
     return ResolvedCall(view, tool, checked)
+
+
+def refused(resolved: ResolvedCall, why: str) -> ResolvedCall:
+    """The call, with a reason why it does not start."""
+    return ResolvedCall(replace(resolved.view, problem=why), resolved.tool)
 
 
 def resolve_model(

@@ -94,15 +94,29 @@ class Outcome(Struct, frozen=True, gc=False):
 
 
 class OutcomesArrived(Struct, frozen=True, gc=False):
-    """Outcomes, in the order they arrived."""
+    """Outcomes, in the order they arrived. Those of ``held`` calls are not placed with them, even if they are next."""
 
     outcomes: tuple[Outcome, ...]
+    held: frozenset[int] = frozenset()
+
+
+class ReadyPlaced(Struct, frozen=True, gc=False):
+    """Staged outcomes are placed as far as they are next and not ``held``; ``changed`` take the place of theirs."""
+
+    changed: tuple[Outcome, ...] = ()
+    held: frozenset[int] = frozenset()
 
 
 class CallsNotBegun(Struct, frozen=True, gc=False):
     """A clean close knows that the effects of these calls never began."""
 
     indices: tuple[int, ...]
+
+
+class FollowedUp(Struct, frozen=True, gc=False):
+    """Hooks have more to say where the run would finish: these messages, under these ids, and the model is asked."""
+
+    messages: tuple[tuple[str, UserMessage], ...]
 
 
 class AbortRequested(Struct, frozen=True, gc=False):
@@ -116,7 +130,7 @@ class Finished(Struct, frozen=True, gc=False):
 
 
 class Failed(Struct, frozen=True, gc=False):
-    """The operation may not go on: a limit is reached, or its answer is not what was asked for."""
+    """The operation may not go on: a limit is reached, its answer is not what was asked for, a hook is in its way."""
 
     error: ErrorInfo
 
@@ -143,7 +157,9 @@ Fact: TypeAlias = (
     | ApprovalsAsked
     | ApprovalGiven
     | OutcomesArrived
+    | ReadyPlaced
     | CallsNotBegun
+    | FollowedUp
     | AbortRequested
     | Finished
     | Failed
@@ -163,11 +179,18 @@ class PlaceAnswer(Struct, frozen=True, gc=False):
 
 
 class PlaceResult(Struct, frozen=True, gc=False):
-    """The result of call ``index`` of ``answer`` becomes an entry; ``message`` is None when it was staged before."""
+    """The result of call ``index`` of ``answer`` becomes an entry; ``message`` is None for one as it was staged."""
 
     answer: str
     index: int
     message: ToolResultMessage | None
+
+
+class PlaceInput(Struct, frozen=True, gc=False):
+    """A message to the model becomes the entry ``id``."""
+
+    id: str
+    message: UserMessage
 
 
 class StageResult(Struct, frozen=True, gc=False):
@@ -209,7 +232,9 @@ class AskApproval(Struct, frozen=True, gc=False):
     approval: str
 
 
-Change: TypeAlias = PlaceAnswer | PlaceResult | StageResult | AskApproval | StartChild | PlaceCorrection | End
+Change: TypeAlias = (
+    PlaceAnswer | PlaceResult | PlaceInput | StageResult | AskApproval | StartChild | PlaceCorrection | End
+)
 
 
 # Effects that may start once the step is committed.

@@ -55,7 +55,7 @@ class View(Struct, frozen=True, gc=False):
     ``live`` are the calls whose effect runs in this pass or whose outcome has not been taken yet; ``not_begun`` are
     those that were intended but whose effect was then not started. ``request_live`` and ``request_not_begun`` say the
     same of a model request. ``cut`` says that the answer ended at its length limit. ``expired`` are the calls that wait
-    for an answer whose time is over.
+    for an answer whose time is over, ``held`` those whose outcome must not be placed yet.
     """
 
     now: int
@@ -69,6 +69,11 @@ class View(Struct, frozen=True, gc=False):
     request_live: bool = False
     request_not_begun: bool = False
     model_problem: ErrorInfo | None = None
+    held: frozenset[int] = frozenset()
+    follow_up: bool = False
+    """Hooks have more to say where the run would finish."""
+    failure: ErrorInfo | None = None
+    """Why the run fails at the next boundary, also where it would finish."""
     limit: ErrorInfo | None = None
     """The limit of the operation that is reached."""
     output: UserMessage | ErrorInfo | None = None
@@ -129,6 +134,14 @@ class SettleCalls(Struct, frozen=True, gc=False):
     calls: tuple[tuple[int, SettledWithout], ...]
 
 
+class PlaceReady(Struct, frozen=True, gc=False):
+    """Place staged outcomes, as far as they are next and not held."""
+
+
+class FollowUp(Struct, frozen=True, gc=False):
+    """Place what hooks have to say, and go on."""
+
+
 class Finish(Struct, frozen=True, gc=False):
     """End the operation."""
 
@@ -175,6 +188,8 @@ Verdict: TypeAlias = (
     | AskPredicates
     | AskApprovals
     | SettleCalls
+    | PlaceReady
+    | FollowUp
     | Finish
     | GiveUp
     | Fail
@@ -195,6 +210,8 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
         case Checkpoint():
             if cancelled:
                 return Finish()
+            if view.failure is not None:
+                return Fail(view.failure)
             if state.next == "finish":
                 return _plan_finish(view)
             if view.limit is not None:
@@ -203,6 +220,8 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
         case RetryWait():
             if cancelled:
                 return Finish()
+            if view.failure is not None:
+                return Fail(view.failure)
             if view.limit is not None:
                 return Fail(view.limit)
             if view.now < state.not_before:
@@ -213,6 +232,8 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
                 return _IDLE
             return DropRequest() if cancelled and view.request_not_begun else RecoverRequest()
         case Tools():
+            if _is_ready(state, view.held):
+                return PlaceReady()
             return _plan_cancelled(state, view) if cancelled else _plan_calls(state, view, rules)
         case _:
             assert_never(state)
@@ -220,8 +241,14 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
 
 def _plan_finish(view: View) -> Verdict:
     if view.output is None:
-        return Finish()
+        return FollowUp() if view.follow_up else Finish()
     return AskAgain(view.output) if isinstance(view.output, UserMessage) else Fail(view.output)
+
+
+def _is_ready(state: Tools, held: frozenset[int]) -> bool:
+    """Whether the outcome that is next is staged. Only where it was held before."""
+    index = next((index for index, call in enumerate(state.calls) if not isinstance(call, Placed)), None)
+    return index is not None and index not in held and isinstance(state.calls[index], OutcomeReady)
 
 
 def may_replay(call: EffectPending, now: CallView, rules: Rules) -> bool:

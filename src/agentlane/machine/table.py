@@ -52,14 +52,18 @@ from agentlane.machine.facts import (
     Fact,
     Failed,
     Finished,
+    FollowedUp,
     IllegalStep,
     Interrupted,
     ModelUnavailable,
+    Outcome,
     OutcomesArrived,
     OutputRefused,
     PlaceAnswer,
     PlaceCorrection,
+    PlaceInput,
     PlaceResult,
+    ReadyPlaced,
     ReplayIntended,
     RequestIntended,
     RequestModel,
@@ -177,7 +181,7 @@ def _interrupt(state: Generating, fact: Interrupted, rules: Rules) -> Step:
     if fact.unavailable is not None:
         ended = _end(state, "failed", state.response_id, code=fact.unavailable.code, error=fact.unavailable)
         return Step(None, (placed, ended), boundary="recovered_response")
-    if restarts >= 2:
+    if not asks_at_once(state, rules):
         delay_ms = backoff_ms(rules.retry, restarts - 2, fact.jitter, None)
         waiting = _retry_wait(state, fact.now + delay_ms, _error_of(message), retries=state.retries, restarts=restarts)
         return Step(waiting, (placed,), boundary="recovered_response")
@@ -189,6 +193,11 @@ def _interrupt(state: Generating, fact: Interrupted, rules: Rules) -> Step:
         model_index=state.model_index if fact.model_index is None else fact.model_index,
     )
     return Step(after, (placed,), (_request(after),), boundary="recovered_response")
+
+
+def asks_at_once(state: Generating, rules: Rules) -> bool:
+    """Whether an interrupted request is followed by the next one in the same step; later restarts wait first."""
+    return state.restarts == 0 and rules.limits.max_restarts > 0 and state.cancel_requested_at is None
 
 
 def _unavailable(state: Checkpoint | RetryWait, fact: ModelUnavailable, rules: Rules) -> Step:
@@ -286,12 +295,30 @@ def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
         if isinstance(calls[outcome.index], (OutcomeReady, Placed)):
             raise IllegalStep(f"call {outcome.index} has one: {state!r}")  # I5
         calls[outcome.index] = OutcomeReady(terminate=outcome.terminate)
+    return _place_ready(state, calls, arrived, fact.held)
+
+
+def _take_ready(state: Tools, fact: ReadyPlaced, rules: Rules) -> Step:
+    calls = list(state.calls)
+    changed = {outcome.index: outcome for outcome in fact.changed}
+    for outcome in fact.changed:
+        if not isinstance(calls[outcome.index], OutcomeReady):
+            raise IllegalStep(f"call {outcome.index} is not staged: {state!r}")  # I5
+        calls[outcome.index] = OutcomeReady(terminate=outcome.terminate)
+    placed = _place_ready(state, calls, changed, fact.held)
+    _require(placed.boundary == "outcome_placed", "no staged outcome is next", state)
+    _require(not any(isinstance(change, StageResult) for change in placed.changes), "it is not next", state)
+    return placed
+
+
+def _place_ready(state: Tools, calls: list[CallState], arrived: dict[int, Outcome], held: frozenset[int]) -> Step:
+    """Place what is next and not held; what arrived and is not placed is staged."""
     changes: list[Change] = []
     first = next((i for i, call in enumerate(calls) if not isinstance(call, Placed)), len(calls))
     all_placed = True
     for index in range(first, len(calls)):
         call = calls[index]
-        if not isinstance(call, OutcomeReady):
+        if not isinstance(call, OutcomeReady) or index in held:
             all_placed = False
             break
         calls[index] = Placed(terminate=call.terminate)
@@ -340,6 +367,14 @@ def _request_abort(state: OperationState, fact: AbortRequested, rules: Rules) ->
     return Step(replace(state, cancel_requested_at=fact.at), boundary="abort")
 
 
+def _follow_up(state: Checkpoint, fact: FollowedUp, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    _require(state.next == "finish", "the run is not about to finish", state)
+    _require(bool(fact.messages), "there is nothing to say", state)
+    after = Checkpoint(next="respond", trigger=fact.messages[-1][0], turn=state.turn, answer=state.answer)
+    return Step(after, tuple(PlaceInput(id, message) for id, message in fact.messages), boundary="follow_up")
+
+
 def _finish(state: Checkpoint | RetryWait, fact: Finished, rules: Rules) -> Step:
     if state.cancel_requested_at is not None:  # I8
         return Step(None, (_end(state, "aborted", state.answer),), boundary="terminal")
@@ -377,11 +412,13 @@ TABLE: dict[tuple[type, type], Transition] = {
     (Tools, ApprovalsAsked): _ask_approvals,
     (Tools, ApprovalGiven): _give_approval,
     (Tools, OutcomesArrived): _take_outcomes,
+    (Tools, ReadyPlaced): _take_ready,
     (Tools, CallsNotBegun): _calls_not_begun,
     (Checkpoint, AbortRequested): _request_abort,
     (Generating, AbortRequested): _request_abort,
     (RetryWait, AbortRequested): _request_abort,
     (Tools, AbortRequested): _request_abort,
+    (Checkpoint, FollowedUp): _follow_up,
     (Checkpoint, Finished): _finish,
     (RetryWait, Finished): _finish,
     (Checkpoint, Failed): _fail,

@@ -73,20 +73,23 @@ READINGS_MAX = 10
 """How often a session that moves is read before a check is given up."""
 
 
-async def check_invariants(session: Session | SessionStorage) -> list[str]:
+async def check_invariants(session: Session | SessionStorage, *, held: bool = False) -> list[str]:
     """Every violation of I1, I3, I4, I5, I8, I9, I10, I11 and I12 by what the session holds; empty when it is sound.
 
     It takes several reads, so it is for a session at rest: a commit between two of them may look like a violation. What
     looks like one is therefore read again until two readings agree; ``LaneBusy`` is raised for a session that is
     written so much that they never do: await its drives first, or hold them up.
+
+    ``held`` says that an agent of the session has ``after_tool`` hooks, so that an outcome may wait for them to be
+    placed; without it a staged outcome that is next is one that was forgotten.
     """
     storage = session._runtime.storage if isinstance(session, Session) else session
-    snapshot = await _Snapshot.read(storage)
+    snapshot = await _Snapshot.read(storage, held=held)
     for _ in range(READINGS_MAX):
         found = snapshot.violations() or await _without_operations(snapshot)
         if not found:
             return []
-        before, snapshot = snapshot, await _Snapshot.read(storage)
+        before, snapshot = snapshot, await _Snapshot.read(storage, held=held)
         if snapshot.holds() == before.holds():
             return found
     raise LaneBusy(
@@ -142,8 +145,9 @@ def check_nothing_written(trace: Trace, *, since: int) -> list[str]:
 class _Snapshot:
     """Everything that the predicates look at, read once."""
 
-    def __init__(self, storage: SessionStorage) -> None:
+    def __init__(self, storage: SessionStorage, *, held: bool = False) -> None:
         self.storage = storage
+        self.held = held
         self.entries: list[Entry] = []
         self.by_id: dict[str, Entry] = {}
         self.ledger: list[LedgerRow] = []
@@ -155,8 +159,8 @@ class _Snapshot:
         self.states: dict[str, OperationState] = {}
 
     @classmethod
-    async def read(cls, storage: SessionStorage) -> _Snapshot:
-        self = cls(storage)
+    async def read(cls, storage: SessionStorage, *, held: bool = False) -> _Snapshot:
+        self = cls(storage, held=held)
         for row in await storage.scan():
             self.entries.append(entry_of(row))
         self.by_id = {entry.id: entry for entry in self.entries}
@@ -277,7 +281,7 @@ class _Snapshot:
                 yield from self._results(entry.id, body.calls, children)
                 batch = open_answers.get(entry.id)
                 if batch is not None:
-                    yield from _prefix(entry.id, batch, len(body.calls))
+                    yield from _prefix(entry.id, batch, len(body.calls), held=self.held)
                 elif entry.id in settled:
                     missing = [i for i in range(len(body.calls)) if call_id(entry.id, i) not in self.by_id]
                     if missing:
@@ -337,7 +341,7 @@ class _Snapshot:
             yield from (f"I10: branch {name}: {line}" for line in check_pairing(context.view()))
 
 
-def _prefix(answer: str, state: Tools, calls: int) -> Iterator[str]:
+def _prefix(answer: str, state: Tools, calls: int, *, held: bool) -> Iterator[str]:
     if len(state.calls) != calls:
         yield f"I5: answer {answer} has {calls} calls, its operation's state {len(state.calls)}"
     placed = [isinstance(call, Placed) for call in state.calls]
@@ -346,7 +350,7 @@ def _prefix(answer: str, state: Tools, calls: int) -> Iterator[str]:
     if all(placed):
         yield f"I5: all calls of answer {answer} are placed and its batch goes on"
     first = placed.index(False) if False in placed else len(placed)
-    if first < len(state.calls) and isinstance(state.calls[first], OutcomeReady):
+    if not held and first < len(state.calls) and isinstance(state.calls[first], OutcomeReady):
         yield f"I5: call {first} of answer {answer} is ready and next, and was not placed"
 
 

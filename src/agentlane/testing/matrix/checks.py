@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
@@ -24,6 +25,14 @@ from agentlane.testing.invariants import check_nothing_written, check_trace, che
 from agentlane.testing.matrix.answers import check_asked, is_refusal
 from agentlane.testing.matrix.family import family_of, named, plain_names, tool_of
 from agentlane.testing.matrix.history import History, Life
+from agentlane.testing.matrix.hooked import (
+    check_begun,
+    check_sent,
+    check_shown,
+    is_blocked,
+    replaced_answers,
+    replaced_result,
+)
 from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
 from agentlane.testing.matrix.scenario import Scenario
@@ -80,7 +89,7 @@ async def check_history(history: History[Any], oracle: Oracle, *, again: Scenari
 
 async def check_found(history: History[Any], life: Life[Any], oracle: Oracle) -> list[str]:
     """What is wrong with what a process found when it opened the session, by itself and by what was told before."""
-    found = list(await oracle.sound(life.held, life.findings.left))
+    found = list(await oracle.sound(life.held, life.findings.left, hooked=history.asks("after_tool")))
     found += check_trace(history.trace)
     return found + await check_trace_against(history.trace, life.held)
 
@@ -168,11 +177,12 @@ def _check_shown(history: History[Any], verdict: Verdict, chapter: Chapter, numb
     for asked in history.witness.asked:
         if wanted is None or asked.operation_id != chapter.result.operation_id:
             continue
-        if _turn_of(asked.messages, chapter) == index and shown(asked.messages) != wanted:
+        if _turn_of(asked.untouched, chapter) == index and shown(asked.untouched) != wanted:
             yield (
                 f"I13: attempt {asked.attempt} at turn {index + 1} of {asked.operation_id} was shown "
-                f"{list(asked.messages)!r}, and an uninterrupted run shows {wanted!r}"
+                f"{list(asked.untouched)!r}, and an uninterrupted run shows {wanted!r}"
             )
+        yield from check_sent(history.witness.hooked, asked.life, asked.operation_id, asked.attempt, asked.messages)
 
 
 def _turn_of(messages: Sequence[Any], chapter: Chapter) -> int:
@@ -195,6 +205,16 @@ def _check_result(
     found = [each for each in history.found_calls if each.call_id == id]
     cancelled = chapter.result.status == "aborted"
     what = f"call {id} of {call.name!r}"
+    agent, hooked = named(_own_agent(history), chapter.result.agent), history.witness.hooked
+    yield from check_begun(hooked, agent, call, starts)
+    if not cancelled:
+        yield from check_shown(hooked, agent, id)
+    replaced = replaced_result(hooked, call, id, _limit_of(agent, call.name))
+    if replaced == body:
+        return
+    if replaced is not None and not cancelled:
+        yield f"{what} has the result {body.text!r}, and a hook put {replaced.text!r} in its place"
+        return
     if INTERRUPTED in body.text:
         if not body.is_error:
             yield f"{what} is interrupted, and its result is no error"
@@ -210,7 +230,7 @@ def _check_result(
         yield from _check_child(what, child, body)
         return
     if not starts:
-        if body.text == NOT_STARTED and cancelled:
+        if (body.text == NOT_STARTED and cancelled) or is_blocked(hooked, id, body):
             return
         if ran and not _refused_later(history, chapter, call, body) and not is_refusal(history, id, body):
             yield f"{what} has the result {body.text!r}, and its tool was never started"
@@ -248,8 +268,16 @@ def _check_raised(history: History[Any], what: str, start: Start, body: ToolResu
 
 
 def _limit_bytes(history: History[Any], start: Start) -> int:
-    agent = history.lives[start.life - 1].own_agent
-    return tool_of(agent, start.tool).options.max_result_bytes or agent.limits.max_result_bytes
+    return _limit_of(history.lives[start.life - 1].own_agent, start.tool)
+
+
+def _limit_of(agent: Agent[Any, Any], name: str) -> int:
+    tool = next((each.tools[name] for each in family_of(agent) if name in each.tools), None)
+    return (None if tool is None else tool.options.max_result_bytes) or agent.limits.max_result_bytes
+
+
+def _own_agent(history: History[Any]) -> Agent[Any, Any]:
+    return next(life.own_agent for life in history.lives if hasattr(life, "own_agent"))
 
 
 def _refused_later(history: History[Any], chapter: Chapter, call: ToolCallPart, body: ToolResultMessage) -> bool:
@@ -300,6 +328,7 @@ def _check_requests(history: History[Any], entries: Sequence[Entry]) -> Iterator
     yield from (f"answer {id} is said to be interrupted, and no process found it so" for id in interrupted - found)
     yield from (f"request {id} was found under way, and is not said to be interrupted" for id in found - interrupted)
     given = Counter(_said(each.answer) for each in history.witness.asked if each.answer is not None)
+    given.update(map(_said, replaced_answers(history.witness.hooked)))
     for what, count in answers.items():
         if given and count > given[what]:
             yield f"the answer {what} is there {count} times, and the model gave it {given[what]} times"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from agentlane.testing.matrix.checks import Ended, aborts_of
 from agentlane.testing.matrix.found import Findings
 from agentlane.testing.matrix.history import History
+from agentlane.testing.matrix.hooked import Hooked
 from agentlane.testing.matrix.lives import Lived
 from agentlane.testing.matrix.witness import Asked, Start
 
@@ -18,6 +19,7 @@ class Ending(NamedTuple):
     ended: Ended
     lives: Sequence[Lived]
     starts: Sequence[Start]
+    hooked: Sequence[Hooked]
     findings: Sequence[Findings]
 
 
@@ -30,6 +32,7 @@ class Mark(NamedTuple):
     left: Hashable
     asked: Sequence[Asked]
     starts: int
+    hooked: int
     findings: int
 
 
@@ -51,10 +54,11 @@ class Endings:
             history.findings[-1].left,
             tuple((tuple(each.calls.values()), tuple(each.requests)) for each in history.findings),
             tuple(map(_start, witness.starts)),
+            tuple(map(_hooked, witness.hooked)),
             frozenset(aborts_of(history)),
             fingerprint(),
         )
-        return Mark(left, list(witness.asked), len(witness.starts), len(history.findings))
+        return Mark(left, list(witness.asked), len(witness.starts), len(witness.hooked), len(history.findings))
 
     def find(self, mark: Mark) -> Ending | None:
         """The ending of a history that was there, if there was one."""
@@ -65,10 +69,17 @@ class Endings:
 
     def add(self, mark: Mark, history: History[Any], lives: Sequence[Lived], ended: Ended) -> None:
         """A history that went on from ``mark`` was found right; ``lives`` are its processes from there on."""
-        ending = Ending(ended, lives, history.witness.starts[mark.starts :], history.findings[mark.findings :])
+        witness = history.witness
+        starts, hooked = witness.starts[mark.starts :], witness.hooked[mark.hooked :]
+        ending = Ending(ended, lives, starts, hooked, history.findings[mark.findings :])
         self._known.setdefault(mark.left, []).append((mark, ending))
 
 
 def _start(start: Start) -> Hashable:
     told = start.life, start.tool, start.policy, start.call_id, start.attempt, start.recovered, start.key
     return (*told, start.operation_id, repr(start.arguments), start.ended, repr(start.value), repr(start.error))
+
+
+def _hooked(hooked: Hooked) -> Hashable:
+    told = hooked.life, hooked.point, hooked.name, hooked.call_id, hooked.ended
+    return (*told, repr(hooked.info), repr(hooked.value), repr(hooked.error))

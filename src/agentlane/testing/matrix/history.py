@@ -15,6 +15,7 @@ from agentlane.data import addresses
 from agentlane.data.operations import OutcomeReady, Placed, Tools
 from agentlane.data.results import OperationResult, Settled, Waiting, is_for_retry
 from agentlane.data.writes import AppendElement, SetValue, Write
+from agentlane.hooks import HookPoint
 from agentlane.ids import call_id
 from agentlane.lane import AgentLane
 from agentlane.opening import open_session
@@ -66,6 +67,11 @@ class History(Generic[W]):
     def started(self) -> Counter[str]:
         """How often each tool was started, by what was seen outside of the store."""
         return Counter(each.tool for each in self.witness.starts)
+
+    def asks(self, point: HookPoint) -> bool:
+        """Whether some process has hooks at this point."""
+        agents = [life.own_agent for life in self.lives if hasattr(life, "own_agent")]
+        return any(hook.point == point for agent in agents for hook in agent.hooks)
 
     @property
     def whole(self) -> bool:

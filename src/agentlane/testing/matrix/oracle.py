@@ -21,6 +21,7 @@ from agentlane.data.operations import WHOLE_MAX
 from agentlane.data.requests import Prompt
 from agentlane.data.results import Admitted, Settled, Waiting
 from agentlane.errors import RequestConflict
+from agentlane.hooks import BeforeFinish, FollowUp, hook
 from agentlane.ids import call_index, correction_id
 from agentlane.lane import AgentLane
 from agentlane.machine.context import NOT_AVAILABLE
@@ -56,11 +57,14 @@ class Oracle:
         self._known: dict[bytes, Verdict] = {}
         self._sound: dict[Hashable, Sequence[str]] = {}
 
-    async def sound(self, held: Held, content: Hashable) -> Sequence[str]:
-        """What is wrong with a session by its invariants; ``content`` is all that it holds."""
-        key = (content, held.stats())
+    async def sound(self, held: Held, content: Hashable, *, hooked: bool) -> Sequence[str]:
+        """What is wrong with a session by its invariants; ``content`` is all that it holds.
+
+        ``hooked``: there are hooks for which outcomes wait.
+        """
+        key = (content, held.stats(), hooked)
         if key not in self._sound:
-            self._sound[key] = await check_invariants(held)
+            self._sound[key] = await check_invariants(held, held=hooked)
         return self._sound[key]
 
     async def judge(
@@ -150,7 +154,8 @@ def _bodies(story: Sequence[Step]) -> tuple[list[object], set[int]]:
             found.append(each)
             continue
         found += each.inputs
-        for turn in each.turns:
+        for number, turn in enumerate(each.turns):
+            found += [body for before, body in each.follow_ups if before == number]
             found.append(plain(turn.answer))
             for _, body in turn.results:
                 if each.result.status == "aborted" and body.text == NOT_STARTED:
@@ -158,6 +163,7 @@ def _bodies(story: Sequence[Step]) -> tuple[list[object], set[int]]:
                 found.append(body)
             if turn.correction is not None:
                 found.append(turn.correction)
+        found += [body for before, body in each.follow_ups if before >= len(each.turns)]
     return found, given_up
 
 
@@ -184,6 +190,9 @@ class _Player:
         played = copy.copy(agent)
         played.models = {identity: _PlayedModel(identity, self) for identity in agent.models}
         played.model = played.models[agent.model.identity]
+        played.hooks = ()  # what they said is in the story; only follow-ups have to be said again
+        if any(each.point == "before_finish" for each in agent.hooks):
+            played.hooks = (hook("before_finish", self.follow_ups),)
         played.tools = {name: _PlayedTool(each, self) for name, each in agent.tools.items()}
         return played
 
@@ -228,6 +237,12 @@ class _Player:
                 "uninterrupted run would ask once more"
             )
         raise ModelError("the story has no more answers", kind=chapter.result.code or "model_error")
+
+    def follow_ups(self, info: BeforeFinish[Any]) -> list[FollowUp]:
+        """What the story says that hooks put behind the answer."""
+        chapter = self._chapter
+        assert chapter is not None
+        return [body for before, body in chapter.follow_ups if before == self._turn + 1]
 
     def outcome(self, context: ToolContext[Any]) -> ToolResult:
         """What the story says that the call gave."""

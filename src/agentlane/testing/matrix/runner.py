@@ -159,6 +159,7 @@ class _Playing:
         self.known = True
         self.lives[-1:] = ending.lives
         self._history.witness.starts += ending.starts
+        self._history.witness.hooked += ending.hooked
         self._history.findings += ending.findings
 
 
@@ -220,9 +221,10 @@ class _Run:
 
         In memory nothing depends on chance, so the process that goes on from there does the same in both.
         """
-        starts = once.history.witness.starts
+        starts, hooked = once.history.witness.starts, once.history.witness.hooked
         begun = tuple((each.call_id, each.attempt, each.ended) for each in starts if each.life == 1)
-        left = (stop.how, begun, once.history.findings[1].left)
+        asked = tuple((each.point, each.call_id, each.ended) for each in hooked if each.life == 1)
+        left = (stop.how, begun, asked, once.history.findings[1].left)
         if left in self._left:
             return False
         self._left.add(left)
@@ -293,7 +295,11 @@ class _Run:
         found: list[str] = []
         if self._reference is not None:
             if self._scenario.steady:
-                found += [each + OTHERWISE for each in differs_from_reference(ended.stories, self._reference.stories)]
+                hooked = history.asks("after_response")
+                found += [
+                    each + OTHERWISE
+                    for each in differs_from_reference(ended.stories, self._reference.stories, hooked=hooked)
+                ]
             stopped = any(stop.how == "abort" for stops in history.stops for stop in stops)
             if ended.aborts and not stopped and not self._reference.aborts:  # else the act aborts by itself
                 found.append(f"operations {sorted(ended.aborts)} were aborted, and nobody asked for that")

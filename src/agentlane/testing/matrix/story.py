@@ -12,7 +12,7 @@ from agentlane.data import codec
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
 from agentlane.data.results import OperationResult
-from agentlane.ids import correction_id
+from agentlane.ids import correction_id, is_follow_up
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Chapter:
     failed: list[tuple[int, AssistantMessage]] = field(default_factory=list)
     asked: list[UserMessage] = field(default_factory=list)
     earlier: int = 0
+    follow_ups: list[tuple[int, UserMessage]] = field(default_factory=list)
+    """What hooks put behind answers, each with the number of answers before it."""
 
 
 Step: TypeAlias = Chapter | EntryBody
@@ -86,6 +88,8 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: C
                 story.append(plain(body))
         elif isinstance(body, UserMessage) and chapter.turns and entry.id == correction_id(answer):
             chapter.turns[-1].correction = body
+        elif isinstance(body, UserMessage) and is_follow_up(entry.id):
+            chapter.follow_ups.append((len(chapter.turns), body))
         elif isinstance(body, AssistantMessage):
             if is_kept(body):
                 chapter.turns.append(Turn(body))
@@ -120,7 +124,8 @@ def encoded(story: Sequence[Step]) -> bytes:
     for each in story:
         if isinstance(each, Chapter):
             turns = [[plain(turn.answer), *(body for _, body in turn.results), turn.correction] for turn in each.turns]
-            parts.append([each.result.status, each.result.code, each.result.retry_of, each.inputs, turns])
+            ended = [each.result.status, each.result.code, each.result.retry_of]
+            parts.append([*ended, each.inputs, turns, each.follow_ups])
         else:
             parts.append(each)
     return codec.encode(parts)

@@ -16,6 +16,7 @@ from agentlane.data.messages import AssistantMessage, Message, ModelIdentity
 from agentlane.data.operations import ReplayPolicy
 from agentlane.model import Model, ModelLimits, ModelRequest, StreamItem
 from agentlane.testing.matrix.family import with_tools
+from agentlane.testing.matrix.hooked import Hooked, untouched_by, watched
 from agentlane.tool import Tool
 from agentlane.tool_context import ToolContext
 
@@ -49,6 +50,8 @@ class Asked:
     operation_id: str
     attempt: int
     messages: Sequence[Message]
+    untouched: Sequence[Message] = ()
+    """What it would have been shown without hooks."""
     answer: AssistantMessage | None = None
 
 
@@ -58,6 +61,7 @@ class Witness:
     def __init__(self) -> None:
         self.starts: list[Start] = []
         self.asked: list[Asked] = []
+        self.hooked: list[Hooked] = []
         self._lock = threading.Lock()
         self._dead: set[int] = set()
         self._inside: Counter[int] = Counter()
@@ -65,12 +69,13 @@ class Witness:
 
     def agent(self, agent: Agent[Any, Any], *, life: int) -> Agent[Any, Any]:
         """A copy of ``agent`` whose tools and models are watched."""
-        watched = copy.copy(agent)
-        watched.models = {identity: _WatchedModel(each, self, life) for identity, each in agent.models.items()}
-        watched.model = watched.models[agent.model.identity]
-        watched.tools = {name: _WatchedTool(each, self, life) for name, each in agent.tools.items()}
-        watched.tools |= with_tools(agent, lambda other: self.agent(other, life=life))
-        return watched
+        seen = copy.copy(agent)
+        seen.models = {identity: _WatchedModel(each, self, life) for identity, each in agent.models.items()}
+        seen.model = seen.models[agent.model.identity]
+        seen.tools = {name: _WatchedTool(each, self, life) for name, each in agent.tools.items()}
+        seen.tools |= with_tools(agent, lambda other: self.agent(other, life=life))
+        seen.hooks = watched(agent.hooks, self.hooked, life, lambda life: life not in self._dead)
+        return seen
 
     async def bury(self, life: int) -> None:
         """No tool begins in this process any more. Returns once plain functions that run in its threads have ended.
@@ -178,7 +183,9 @@ class _WatchedModel:
         return self._inner.limits
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
-        asked = Asked(self._life, request.operation_id, request.attempt, tuple(request.messages))
+        sent = tuple(request.messages)
+        untouched = untouched_by(self._witness.hooked, self._life, request.operation_id, sent)
+        asked = Asked(self._life, request.operation_id, request.attempt, sent, untouched)
         self._witness.asked.append(asked)
         stream = self._inner.stream(request)
         try:

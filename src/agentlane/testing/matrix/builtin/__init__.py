@@ -7,6 +7,7 @@ from agentlane.testing.matrix.builtin.changed import CHANGED
 from agentlane.testing.matrix.builtin.children import CHILDREN
 from agentlane.testing.matrix.builtin.fallback import FALLBACKS
 from agentlane.testing.matrix.builtin.history import HISTORY
+from agentlane.testing.matrix.builtin.hooks import HOOKS
 from agentlane.testing.matrix.builtin.limited import LIMITED
 from agentlane.testing.matrix.builtin.outputs import OUTPUTS
 from agentlane.testing.matrix.builtin.plain import PLAIN
@@ -14,7 +15,7 @@ from agentlane.testing.matrix.builtin.writes import WRITES
 
 SCENARIOS = (
     *(*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES),
-    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS),
+    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS, *HOOKS),
 )
 """Every scenario of the library's own."""
 
@@ -26,6 +27,7 @@ __all__ = [
     "CHILDREN",
     "FALLBACKS",
     "HISTORY",
+    "HOOKS",
     "LIMITED",
     "OUTPUTS",
     "PLAIN",

@@ -1,0 +1,56 @@
+"""What hooks may return, as the library takes it: clean and of the right type; else ``InvalidMessage`` says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentlane.agent import clean_settings
+from agentlane.data import codec
+from agentlane.data.border import clean_object, clean_text
+from agentlane.data.messages import ToolCallPart, UserMessage
+from agentlane.data.requests import Prompt, prompt_messages
+from agentlane.driver.hook_calls import wrong_type
+from agentlane.driver.tool_results import Sealed, seal_result
+from agentlane.hooks import Block
+from agentlane.tool import ToolResult
+
+
+def nothing(value: Any) -> None:
+    """No value at all."""
+    raise wrong_type("nothing", value)
+
+
+def settings(value: Any) -> dict[str, Any]:
+    """Model settings."""
+    if not isinstance(value, Mapping):
+        raise wrong_type("a settings object", value)
+    return clean_settings(value)
+
+
+def follow_ups(value: Any) -> list[UserMessage]:
+    """One message or several, as texts or whole."""
+    given = value if isinstance(value, list | tuple) else (value,)
+    found: list[UserMessage] = []
+    for index, each in enumerate(given):
+        if not isinstance(each, str | UserMessage):
+            raise wrong_type("a text, a UserMessage, a list of these", each)
+        found += prompt_messages(Prompt(each) if isinstance(each, str) else Prompt(messages=(each,)))
+        _, found[-1] = codec.BODY.seal(found[-1], f"follow_ups[{index}]")  # type: ignore[assignment]
+    return found
+
+
+def arguments_or_block(value: Any) -> Block | dict[str, Any]:
+    """Arguments, or the word that a call must not start."""
+    if isinstance(value, Block):
+        return Block(clean_text(value.reason, "reason"))
+    if isinstance(value, Mapping):
+        return clean_object(value, "arguments")
+    raise wrong_type("an arguments object, a Block", value)
+
+
+def result(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
+    """The result of a call, bounded like a tool's."""
+    if isinstance(value, ToolResult):
+        return seal_result(call, value, limit_bytes)
+    raise wrong_type("a ToolResult", value)

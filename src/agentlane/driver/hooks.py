@@ -1,0 +1,381 @@
+"""Hooks that stand before a step: run as effects of the pass, and what they said kept until a commit has used it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from agentlane.agent import Agent
+from agentlane.data import codec
+from agentlane.data.border import clean_object
+from agentlane.data.messages import ErrorInfo, ModelIdentity, ToolResultMessage, UserMessage
+from agentlane.data.operations import (
+    Checkpoint,
+    Generating,
+    OperationState,
+    OutcomeReady,
+    Placed,
+    Planned,
+    RetryWait,
+    Tools,
+)
+from agentlane.driver import hook_answers as answers
+from agentlane.driver.arguments import ChangedArguments, effective_call
+from agentlane.driver.draft import OperationDraft
+from agentlane.driver.effects import StopReason
+from agentlane.driver.hook_calls import HookCaller, HookEffect, HookOwner, Said
+from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.request_hooks import RequestHooks
+from agentlane.driver.tool_results import Sealed, bounded_text
+from agentlane.driver.views import CHANGED, ResolvedCall, refused, resolve_model
+from agentlane.hooks import AfterTool, BeforeFinish, BeforeRequest, BeforeRun, BeforeTool, Block, Hook, HookPoint
+from agentlane.ids import FOLLOW_UPS_AT_ONCE, call_id, follow_up_id
+from agentlane.machine import planning
+from agentlane.machine.table import asks_at_once
+
+Place: TypeAlias = tuple[HookPoint, str, int]
+"""A point, the entry it is about, and which call of it."""
+
+
+class Permit(NamedTuple):
+    """What ``before_tool`` hooks made of a call: arguments if they changed them, or why it must not start."""
+
+    arguments: dict[str, Any] | None = None
+    refusal: str | None = None
+
+
+class Gates:
+    """What hooks said before steps of one pass, by their place. A step is not taken before its hooks have spoken."""
+
+    def __init__(self, owner: HookOwner, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> None:
+        self._owner = owner
+        self._lane = lane
+        self._operation = operation
+        self._agent = agent
+        self._recovered = operation.driven
+        self._running: dict[Place, HookEffect] = {}
+        self._said: dict[Place, Said] = {}
+        self._merged: tuple[ChangedArguments, ChangedArguments, ChangedArguments] = ({}, {}, {})
+        self._before_run = _at(agent.hooks, "before_run")
+        self._before_request = _at(agent.hooks, "before_request")
+        self._before_tool = _at(agent.hooks, "before_tool")
+        self._after_tool = _at(agent.hooks, "after_tool")
+        self._before_finish = _at(agent.hooks, "before_finish")
+        self._around_request = bool(_at(agent.hooks, "transform_context") or _at(agent.hooks, "after_response"))
+
+    @property
+    def busy(self) -> bool:
+        """Whether hooks are being asked."""
+        return bool(self._running)
+
+    @property
+    def failure(self) -> ErrorInfo | None:
+        """Why the run must not go on past the next boundary."""
+        return next(
+            (said.error for place, said in self._said.items() if said.error and place[0] != "before_tool"), None
+        )
+
+    # What a step has to know.
+
+    def held(self, state: OperationState) -> frozenset[int]:
+        """Calls whose result must not be placed yet. One whose hook fails the run waits for all others. # I5"""
+        if not self._after_tool or not isinstance(state, Tools) or state.cancel_requested_at is not None:
+            return frozenset()
+        said = {index: self._said.get(("after_tool", state.answer, index)) for index in range(len(state.calls))}
+        held = {index for index, each in said.items() if each is None and _is_open(state, index)}
+        failed = {index for index, each in said.items() if each is not None and each.error is not None}
+        return frozenset(held | failed) if held else frozenset()
+
+    def resolved(self, draft: OperationDraft, resolved: list[ResolvedCall]) -> list[ResolvedCall]:
+        """The calls of the batch, with those that hooks refuse."""
+        found = list(resolved)
+        for index, permit in self._permits(draft):
+            problem = permit.refusal or found[index].view.problem
+            if permit.refusal is not None:
+                found[index] = refused(found[index], permit.refusal)
+            elif permit.arguments is not None and problem is not None:
+                found[index] = refused(found[index], f"{CHANGED} {problem}")
+        return found
+
+    def arguments(self, draft: OperationDraft) -> ChangedArguments:
+        """What calls run with instead of the model's arguments: what is kept, and what hooks gave those to come."""
+        changed = self.changed_arguments(draft)
+        if not changed:
+            return draft.args
+        if self._merged[0] is not draft.args or self._merged[1] != changed:  # the same as long as it holds the same
+            self._merged = (draft.args, changed, {**draft.args, **changed})
+        return self._merged[2]
+
+    def changed_arguments(self, draft: OperationDraft) -> dict[int, dict[str, Any]]:
+        """Arguments that hooks gave calls that have not started."""
+        return {index: permit.arguments for index, permit in self._permits(draft) if permit.arguments is not None}
+
+    def changed_results(self, draft: OperationDraft) -> list[tuple[int, Sealed]]:
+        """Results that hooks put in the place of those that are ready and next."""
+        state, held, changed = draft.state, self.held(draft.state), []
+        for index, call in enumerate(state.calls if isinstance(state, Tools) else ()):
+            if isinstance(call, Placed):
+                continue
+            if index in held or not isinstance(call, OutcomeReady):
+                break
+            said = self._said.get(("after_tool", state.answer or "", index))
+            if said is not None and isinstance(said.value, Sealed):
+                changed.append((index, said.value))
+        return changed
+
+    def settings(self, state: OperationState) -> dict[str, Any]:
+        """The settings of the request that was just intended."""
+        said = self._said.get(_request_place(state, 0)) if isinstance(state, Generating) else None
+        return self._operation.config.settings if said is None or said.value is None else said.value
+
+    def around_request(self, state: OperationState, model: ModelIdentity) -> RequestHooks | None:
+        """The hooks of the request that was just intended."""
+        if not self._around_request or not isinstance(state, Generating):
+            return None
+        info, runtime = self._info(state.turn), self._lane.runtime
+        return RequestHooks(runtime, self._agent, info, attempt=state.attempt, model=model)
+
+    def follow_ups(self, draft: OperationDraft) -> tuple[tuple[str, UserMessage], ...]:
+        """What hooks have to say where the run would finish."""
+        state = draft.state
+        said = self._said.get(_finish_place(state)) if isinstance(state, Checkpoint) else None
+        return () if said is None or said.value is None else said.value
+
+    def _permits(self, draft: OperationDraft) -> Iterable[tuple[int, Permit]]:
+        state = draft.state
+        for (point, answer, index), said in self._said.items():
+            if point == "before_tool" and isinstance(state, Tools) and answer == state.answer:
+                if not isinstance(state.calls[index], Planned):
+                    continue
+                if said.error is not None:
+                    limit_bytes = self._operation.config.limits.max_result_bytes
+                    yield index, Permit(refusal=bounded_text(said.error.message, limit_bytes))
+                else:
+                    yield index, said.value
+
+    # Asking.
+
+    def stand_before(self, verdict: planning.Verdict, draft: OperationDraft, batch: Sequence[ResolvedCall]) -> bool:
+        """Whether hooks have to speak before this verdict is followed. They are asked if all before it is committed."""
+        state = draft.state
+        may_ask = draft.empty and not self._operation.abort_waiting
+        if not isinstance(state, Tools):
+            return self._stand_between(verdict, state, may_ask)
+        if self._after_tool and may_ask:
+            for index in self._operation.staged:
+                self._ask(("after_tool", state.answer, index), partial(self._ask_after, state, index, batch[index]))
+        if isinstance(verdict, planning.AwaitAnswers) and self._will_speak(draft):
+            return True
+        if not self._before_tool:
+            return False
+        match verdict:
+            case planning.StartCalls(starts, children):
+                asked = [*(index for index, _ in starts), *children]
+            case planning.AskPredicates(calls) | planning.AskApprovals(calls):
+                asked = list(calls)
+            case _:
+                return False
+        planned = [index for index in asked if isinstance(state.calls[index], Planned)]
+        silent = [i for i in planned if ("before_tool", state.answer, i) not in self._said]
+        if may_ask:
+            for index in silent:
+                self._ask(("before_tool", state.answer, index), partial(self._ask_before, state, index))
+        return bool(silent)
+
+    def _will_speak(self, draft: OperationDraft) -> bool:
+        """Whether hooks are asked, or will be, about what is staged."""
+        answer = draft.state.answer or ""
+        return self.busy or any(
+            ("after_tool", answer, index) not in self._said for index in draft.staged if self._after_tool
+        )
+
+    def _stand_between(self, verdict: planning.Verdict, state: OperationState, may_ask: bool) -> bool:
+        """The same between effects: before a request, and before the end."""
+        silent: list[tuple[Place, Callable[[HookCaller], Awaitable[Any]]]] = []
+        asks = isinstance(verdict, planning.AskModel) or (
+            isinstance(verdict, planning.RecoverRequest)
+            and isinstance(state, Generating)
+            and asks_at_once(state, self._operation.rules)
+        )
+        if asks and self._before_run and isinstance(state, Checkpoint) and state.turn == 0:
+            silent.append((_RUN, self._ask_run))
+        if asks and self._before_request:
+            place = _request_place(state, 1)
+            silent.append((place, partial(self._ask_request, int(place[1]), place[2], state)))
+        if isinstance(verdict, planning.Finish) and self._before_finish and isinstance(state, Checkpoint):
+            silent.append((_finish_place(state), partial(self._ask_finish, state)))
+        for place, ask in silent:
+            if place not in self._said:
+                if may_ask:
+                    self._ask(place, ask)
+                return True
+        return False
+
+    def _ask(self, place: Place, ask: Callable[[HookCaller], Awaitable[Any]]) -> None:
+        if place in self._running or place in self._said:
+            return
+        effect = HookEffect(self._owner, self._lane, self._operation, ask, partial(self._told, place))
+        self._running[place] = effect
+        effect.start(place[0])
+
+    def _told(self, place: Place, said: Said | None) -> None:
+        if self._running.pop(place, None) is None:
+            return
+        if said is not None:
+            self._said[place] = said
+        self._owner.hook_ended(lost=said is None)
+
+    def forget(self, state: OperationState) -> None:
+        """A commit is published: what it used, and what nobody will ask for any more, goes."""
+        if self._said:
+            self._said = {place: said for place, said in self._said.items() if _is_needed(place, state)}
+
+    # Ending.
+
+    def signal(self, why: StopReason) -> None:
+        """Ask what runs to end. Nothing is made of what was said under an abort."""
+        for effect in tuple(self._running.values()):
+            effect.stop()
+        if why == "abort":
+            self._said.clear()
+
+    def drop(self) -> None:
+        """The session is dead or faulted: no report will be taken."""
+        for effect in self._running.values():
+            effect.drop()
+        self._running.clear()
+
+    # The points.
+
+    async def _ask_run(self, caller: HookCaller) -> None:
+        operation, lane = self._operation, self._lane
+        rows = await lane.runtime.storage.entries(operation.meta.inputs)
+        bodies = [codec.BODY.decode(row.payload, f"entry {row.id}") for row in rows if row is not None]
+        inputs = tuple(body for body in bodies if isinstance(body, UserMessage))
+        for hook in self._before_run:
+            await caller.ask(hook, BeforeRun(**self._info(1), inputs=inputs), answers.nothing)
+
+    async def _ask_request(
+        self, turn: int, attempt: int, state: OperationState, caller: HookCaller
+    ) -> dict[str, Any] | None:
+        config = self._operation.config
+        wanted = state.model_index if isinstance(state, Generating | RetryWait) else 0
+        model = config.models[resolve_model(self._agent, config, wanted)[0]]
+        settings = config.settings
+        for hook in self._before_request:
+            given = clean_object(settings, "settings")
+            info = BeforeRequest(**self._info(turn), attempt=attempt, model=model, settings=given)
+            said = await caller.ask(hook, info, answers.settings)
+            settings = settings if said is None else said
+        return None if settings is config.settings else settings
+
+    async def _ask_finish(self, state: Checkpoint, caller: HookCaller) -> tuple[tuple[str, UserMessage], ...]:
+        operation = self._operation
+        found: list[UserMessage] = []
+        for hook in self._before_finish:
+            info = BeforeFinish(**self._info(state.turn), text=operation.answer_text, follow_ups=operation.follow_ups)
+            said = await caller.ask(hook, info, answers.follow_ups)
+            found.extend(said or ())
+        room = min(max(0, self._agent.max_follow_ups - operation.follow_ups), FOLLOW_UPS_AT_ONCE)
+        if len(found) > room:
+            self._lane.runtime.found(
+                f"operation {operation.id}: hooks have {len(found)} messages to follow, and {room} are left of "
+                f"{self._agent.max_follow_ups} (at most {FOLLOW_UPS_AT_ONCE} at once); the others are dropped"
+            )
+        answer = state.answer or state.trigger
+        return tuple((follow_up_id(answer, index), message) for index, message in enumerate(found[:room]))
+
+    async def _ask_before(self, state: Tools, index: int, caller: HookCaller) -> Permit:
+        call = self._operation.calls[index]
+        given = effective_call(call, index, self._operation.args).arguments or {}
+        arguments = clean_object(given, "arguments")
+        for hook in self._before_tool:
+            info = BeforeTool(
+                **self._info(state.turn),
+                call_id=call_id(state.answer, index),
+                name=call.name,
+                arguments=clean_object(arguments, "arguments"),  # what a hook does to them is no answer
+            )
+            said = await caller.ask(hook, info, answers.arguments_or_block)
+            if isinstance(said, Block):
+                return Permit(refusal=bounded_text(said.reason, self._operation.config.limits.max_result_bytes))
+            arguments = arguments if said is None else said
+        return Permit(arguments=None if codec.same_json(arguments, given) else arguments)
+
+    async def _ask_after(self, state: Tools, index: int, resolved: ResolvedCall, caller: HookCaller) -> Sealed | None:
+        operation = self._operation
+        call, raw, tool = operation.calls[index], operation.staged[index], resolved.tool
+        limit_bytes = operation.config.limits.max_result_bytes
+        if tool is not None and tool.options.max_result_bytes:
+            limit_bytes = tool.options.max_result_bytes
+        now = raw
+        for hook in self._after_tool:
+            message = codec.BODY.decode(now.payload, "result")
+            if not isinstance(message, ToolResultMessage):
+                raise RuntimeError(f"operation {operation.id}: the staged result {index} is none")
+            given = effective_call(call, index, operation.args).arguments
+            info = AfterTool(
+                **self._info(state.turn),
+                call_id=call_id(state.answer, index),
+                name=call.name,
+                arguments=None if given is None else clean_object(given, "arguments"),
+                result=message,
+                terminate=now.terminate,
+            )
+            said = await caller.ask(hook, info, lambda value: answers.result(call, value, limit_bytes))
+            now = now if said is None else said
+        return None if now is raw else now
+
+    def _info(self, turn: int) -> dict[str, Any]:
+        lane = self._lane
+        return {
+            "session_id": lane.runtime.session_id,
+            "lane": lane.name,
+            "operation_id": self._operation.id,
+            "turn": turn,
+            "recovered": self._recovered,
+            "deps": self._operation.deps_of(self._agent),
+        }
+
+
+def gates_of(owner: HookOwner, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> Gates | None:
+    """The gates of a pass; None for an agent without hooks, which costs nothing then."""
+    return Gates(owner, lane, operation, agent) if agent.hooks else None
+
+
+_RUN: Place = ("before_run", "", 0)
+
+
+def _request_place(state: OperationState, ahead: int) -> Place:
+    """The place of the request that is under way, or of the one after it."""
+    attempt = state.attempt if isinstance(state, Generating | RetryWait) else 0
+    turn = state.turn + 1 if isinstance(state, Checkpoint) else state.turn
+    return "before_request", str(turn), attempt + ahead
+
+
+def _finish_place(state: Checkpoint) -> Place:
+    return "before_finish", state.trigger, 0
+
+
+def _at(hooks: Sequence[Hook], point: HookPoint) -> tuple[Hook, ...]:
+    return tuple(hook for hook in hooks if hook.point == point)
+
+
+def _is_open(state: Tools, index: int) -> bool:
+    return not isinstance(state.calls[index], Placed)
+
+
+def _is_needed(place: Place, state: OperationState) -> bool:
+    point, answer, index = place
+    if point == "before_run":
+        return isinstance(state, Checkpoint) and state.turn == 0
+    if point == "before_request":
+        asks = isinstance(state, Checkpoint | Generating | RetryWait)
+        return asks and place in (_request_place(state, 0), _request_place(state, 1))
+    if point == "before_finish":
+        return isinstance(state, Checkpoint) and place == _finish_place(state)
+    if not isinstance(state, Tools) or state.answer != answer:
+        return False
+    return isinstance(state.calls[index], Planned if point == "before_tool" else OutcomeReady)
