@@ -1,7 +1,7 @@
 """agentlane: ongoing agent work that survives being killed."""
 
 from agentlane.agent import Agent, RunInfo
-from agentlane.agent_tool import AgentTool, agent_tool
+from agentlane.agent_tool import AgentTool, ChildHistory, agent_tool
 from agentlane.approval import ApprovalInfo, ApprovalPredicate
 from agentlane.branch import Branch
 from agentlane.clock import Clock, SystemClock
@@ -162,6 +162,7 @@ __all__ = [
     "CallRequested",
     "CallStarted",
     "CallWaiting",
+    "ChildHistory",
     "ChildReason",
     "Clock",
     "CorruptSession",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from agentlane.agent import Agent
 from agentlane.approval import ApprovalPredicate
 from agentlane.errors import InvalidDefinition
 from agentlane.tool import Tool
+
+ChildHistory: TypeAlias = Literal["none", "path"]
+"""What a called agent is shown before its prompt: nothing, or the conversation up to the answer that calls it."""
 
 _PARAMETERS = {
     "type": "object",
@@ -26,6 +29,7 @@ class AgentTool(Tool[Any, Any]):
         name: str,
         description: str,
         *,
+        history: ChildHistory,
         parallel: bool,
         approval: bool | ApprovalPredicate,
     ) -> None:
@@ -40,6 +44,7 @@ class AgentTool(Tool[Any, Any]):
             approval=approval,
         )
         self.agent = agent
+        self.history: ChildHistory = history
 
     def __repr__(self) -> str:
         return f"AgentTool({self.name!r}, {self.agent!r})"
@@ -50,16 +55,19 @@ def agent_tool(
     *,
     name: str | None = None,
     description: str,
+    history: ChildHistory = "none",
     parallel: bool = True,
     approval: bool | ApprovalPredicate = False,
 ) -> AgentTool:
     """A tool by which a model asks ``agent`` to do something: one argument, ``prompt``, and the text of its answer.
 
     Each call is an operation of its own on a lane of its own in the same session, named ``child:<call id>``, which
-    begins empty. Its id is the call's, and it is accepted in the commit in which the call would be intended: a parent
-    that is recovered finds its child, open or settled, and never starts a second one, so a call of an agent is never
-    interrupted by a crash. The child is driven by its parent's pass only. An abort of the parent aborts the child in
-    the same commit. A child that fails or is aborted gives an error result that says why.
+    begins empty, or with ``history="path"`` behind the conversation up to the answer that calls it. Its id is the
+    call's, and it is accepted in the commit in which the call would be intended: a parent that is recovered finds its
+    child, open or settled, and never starts a second one, so a call of an agent is never interrupted by a crash. The
+    child is driven by its parent's pass only: whoever else drives its lane while it is open gets ``LaneBusy``, which
+    names the parent. An abort of the parent aborts the child in the same commit. A child that fails or is aborted gives
+    an error result that says why.
 
     While a child waits (for a retry, or a person's answer), its parent waits: ``Waiting`` has a ``ChildReason``.
 
@@ -71,7 +79,12 @@ def agent_tool(
     if not isinstance(agent, Agent):
         raise InvalidDefinition(f"agent_tool({agent!r}): an Agent is needed here, not {type(agent).__name__}")
     _check_description(agent, description)
-    return AgentTool(agent, agent.name if name is None else name, description, parallel=parallel, approval=approval)
+    if history not in get_args(ChildHistory):
+        raise InvalidDefinition(
+            f"agent_tool({agent!r}): history={history!r} is not one of {', '.join(get_args(ChildHistory))}"
+        )
+    tool_name = agent.name if name is None else name
+    return AgentTool(agent, tool_name, description, history=history, parallel=parallel, approval=approval)
 
 
 def _check_description(agent: Agent[Any, Any], description: object) -> None:

@@ -27,7 +27,7 @@ from agentlane.driver.effects import EffectMark, StopReason, waiting_on
 from agentlane.driver.lane_core import LaneCore, RunningPass
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import Sealed, seal_error, seal_message, seal_value
-from agentlane.errors import AgentLaneError
+from agentlane.errors import AgentLaneError, LaneBusy
 from agentlane.ids import call_id
 from agentlane.machine.outcomes import ABORTED, interrupted
 
@@ -82,12 +82,14 @@ class ChildStart(NamedTuple):
     publish: Callable[[], None]
 
 
-def start_child(lane: LaneCore, operation: OpenOperation, tool: AgentTool, prompt: str, id: str) -> ChildStart:
-    """Accept the run of another agent as an operation of its own, on a lane of its own that begins empty."""
+def start_child(
+    lane: LaneCore, operation: OpenOperation, tool: AgentTool, prompt: str, id: str, start: str | None
+) -> ChildStart:
+    """Accept the run of another agent as an operation of its own, on a lane of its own that begins at ``start``."""
     runtime, name, agent = lane.runtime, child_lane(id), tool.agent
     message = user(prompt)
     payload, body = codec.BODY.seal(message, "prompt")
-    path = PathDraft(name, None)
+    path = PathDraft(name, start)
     path.place(runtime.ids.new(), body, payload)
     path.seal_tip()
     inputs = (path.placed[0][0],)
@@ -96,7 +98,7 @@ def start_child(lane: LaneCore, operation: OpenOperation, tool: AgentTool, promp
         lane=name,
         request=RequestInfo(kind="prompt", digest=request_digest(name, (message,))),
         inputs=inputs,
-        start_tip=None,
+        start_tip=start,
         started_at=runtime.clock.now_ms(),
         key_operation=id,
         parent_call=ParentCall(lane=lane.name, operation_id=operation.id),
@@ -116,12 +118,25 @@ def start_child(lane: LaneCore, operation: OpenOperation, tool: AgentTool, promp
         core = lane.lanes.get(name) or LaneCore(runtime, name, None, lane.lanes)
         lane.lanes[name] = core
         core.exists = True
-        core.reset(None, config, LaneState(), None)
-        core.loaded = True
+        core.reset(path.tip, config, LaneState(), None)
         core.begin(child)
-        core.take_path(path)
+        if start is None:  # else the path is read when the child is driven
+            core.loaded = True
+            core.take_path(path)
 
     return ChildStart(writes, publish)
+
+
+def refuse_child(lane: LaneCore) -> None:
+    """Raise ``LaneBusy`` if the lane's open operation is the work of a call: only the parent's pass drives it."""
+    operation, parent = lane.operation, lane.parent()
+    if operation is not None and operation.meta.parent_call is not None and parent is not None:
+        caller = operation.meta.parent_call.operation_id
+        raise LaneBusy(
+            f"operation {operation.id} of lane {lane.name!r} is the work of a call of operation {caller} on lane "
+            f"{parent.name!r}; drive that one",
+            operation_id=caller,
+        )
 
 
 class ChildOwner(Protocol):

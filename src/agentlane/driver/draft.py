@@ -40,10 +40,12 @@ class PathDraft:
         self.tip = tip
         self.writes: list[Write] = []
         self.placed: list[tuple[str, EntryBody]] = []
+        self.parents: dict[str, str | None] = {}
 
     def place(self, id: str, body: EntryBody, payload: bytes) -> None:
         """Append an entry at the tip."""
         self.writes.append(InsertEntry(id, self.tip, kind_of(body), payload))
+        self.parents[id] = self.tip
         self.tip = id
         self.placed.append((id, body))
 

@@ -308,7 +308,10 @@ class Pass:
         if not isinstance(resolved.tool, AgentTool):
             raise RuntimeError(f"call {start.index} was started as a run of another agent, and is none")
         id = call_id(start.answer, start.index)
-        return start_child(self.lane, self.operation, resolved.tool, resolved.checked, id)
+        begin = None
+        if resolved.tool.history == "path":
+            begin = draft.path.parents.get(start.answer, self.lane.before_answer)
+        return start_child(self.lane, self.operation, resolved.tool, resolved.checked, id, begin)
 
     def _take(self, draft: OperationDraft, fact: Fact, sealed: dict[int, Sealed] | None = None) -> None:
         draft.take(step(draft.state, fact, self.operation.rules), sealed)

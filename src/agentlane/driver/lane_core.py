@@ -202,6 +202,9 @@ class LaneCore:
         self.context = ModelContext()
         self.unanswered: list[str] = []
         self._batches: list[tuple[str, bytes]] = []
+        self._last: str | None = None
+        self.before_answer: str | None = None
+        """The entry before the last answer that settled to run its calls."""
         self.earlier_batches = 0
         """How many of the batches since the input are those of operations that were tried before."""
 
@@ -223,6 +226,8 @@ class LaneCore:
             if body.calls and body.stop_reason != "length":
                 # Kept as text: keys must not change when somebody changes a message that a model was shown.
                 self._batches.append((id, codec.encode(body.calls)))
+                self.before_answer = self._last
+        self._last = id
 
 
 _CALLS = msgspec.json.Decoder(tuple[ToolCallPart, ...])

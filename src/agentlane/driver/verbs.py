@@ -17,6 +17,7 @@ from agentlane.data.reads import id_text
 from agentlane.data.requests import Request, RequestInfo, prompt_messages, request_digest
 from agentlane.data.results import Admitted, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
+from agentlane.driver.children import refuse_child
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.drive import Pass
 from agentlane.driver.effects import waiting_on
@@ -220,6 +221,7 @@ async def drive(
         if current is None:
             raise NoActiveOperation(f"lane {lane.name!r} has no open operation; accept one first")
         with waiting_on(lane):
+            refuse_child(lane)
             await lane.load()
             if lane.operation is not current:
                 operation_id = current.id
@@ -406,4 +408,4 @@ def custom(type: str, data: Any) -> Custom:
 def check_waitable(lane: LaneCore) -> None:
     """Raise ``WouldDeadlock`` if waiting for the lane's pass from here would wait for itself."""
     with waiting_on(lane):
-        pass
+        refuse_child(lane)

@@ -84,7 +84,7 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: C
                 chapter.inputs.append(body)
                 chapter.asked.append(body)
         elif chapter is None:
-            if not isinstance(body, ToolResultMessage):
+            if not isinstance(body, ToolResultMessage) and is_kept(body):
                 story.append(plain(body))
         elif isinstance(body, UserMessage) and chapter.turns and entry.id == correction_id(answer):
             chapter.turns[-1].correction = body

@@ -14,14 +14,14 @@ from agentlane.testing.script import call
 
 
 def _family(life: Life[Hands]) -> Agent[Any, Any]:
-    """An agent with two runs of another one and a call beside them; the other one has tools of its own."""
+    """An agent with two runs of another one and a call beside them; the other one sees the path, and has tools."""
     scout = Agent(
         name="scout",
-        model=ScriptedModel(turns=[[[call("look", x=1), call("touch", x=2)], "seen"]]),
+        model=ScriptedModel(turns=[[], [[call("look", x=1), call("touch", x=2)], "seen"]]),
         tools=[hand(life, "look", "safe"), hand(life, "touch", "idempotent")],
     )
     calls = [call("scout", prompt="there"), call("never", x=3), call("scout", prompt="here")]
-    tools = [*mixed(life), agent_tool(scout, description="Look at a place.")]
+    tools = [*mixed(life), agent_tool(scout, description="Look at a place.", history="path")]
     return Agent(name="chief", model=ScriptedModel(turns=[[calls, "done"]]), tools=tools)
 
 

@@ -1,0 +1,269 @@
+"""Claim: a child belongs to its parent: what it is shown, who drives it, when it waits, what a deploy leaves of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agentlane import (
+    Agent,
+    AgentLane,
+    LaneBusy,
+    Prompt,
+    Session,
+    Settled,
+    Tool,
+    ToolContext,
+    Waiting,
+    agent_tool,
+)
+from agentlane.data.messages import ToolResultMessage
+from agentlane.testing import Trace, check_invariants, check_trace
+from agentlane.testing.models import ScriptedModel
+from agentlane.testing.script import call, fail
+from tests.races.stage import shape
+from tests.session.places import Place
+
+
+def parent(*tools: Tool[Any, Any], calls: Sequence[Any] | None = None, **options: Any) -> Agent[Any, Any]:
+    asked = [call("helper", prompt="look")] if calls is None else list(calls)
+    return Agent("boss", model=ScriptedModel(turns=[[asked, "all done"], ["again"]]), tools=tools, **options)
+
+
+def helper(*script: Any, name: str = "helper", tools: Sequence[Tool[Any, Any]] = (), **options: Any) -> Tool[Any, Any]:
+    agent = Agent(name, model=ScriptedModel(list(script)), tools=tools, retry=options.pop("retry", None))
+    return agent_tool(agent, description="Helps.", **options)
+
+
+def lanes(session: Session) -> list[str]:
+    return [name for name in session.lanes() if name != "main"]
+
+
+async def results(lane: AgentLane[Any, Any]) -> list[ToolResultMessage]:
+    return [each for each in await lane.messages() if isinstance(each, ToolResultMessage)]
+
+
+async def sound(session: Session, trace: Trace | None = None) -> None:
+    assert await check_invariants(session) == []
+    if trace is not None:
+        assert check_trace(trace) == [], trace.history()
+
+
+class Gate:
+    """A tool that runs until it is let go, and counts its starts."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.begun = asyncio.Event()
+        self.let_go = asyncio.Event()
+        self.contexts: list[ToolContext[Any]] = []
+        self.tool = Tool("wait", self._run)
+        self.safe = Tool("wait", self._run, replay="safe")
+
+    async def _run(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        self.starts += 1
+        self.contexts.append(ctx)
+        self.begun.set()
+        await self.let_go.wait()
+        return "waited"
+
+
+@pytest.mark.parametrize("history", ["none", "path"])
+@pytest.mark.parametrize("turn", [1, 2])
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_what_a_child_is_shown(place: Place, history: Any, turn: int, reopened: bool) -> None:
+    """Its prompt, or the conversation before the answer that calls it, also for a call that started late."""
+    gate = Gate()
+    tool = helper("not asked", "seen", "seen", history=history)
+    early = [call("wait")] if turn == 2 else []
+    model = ScriptedModel([*([[call("wait")]] if turn == 2 else []), [*early, call("helper", prompt="look")], "done"])
+    agent = Agent("boss", model=model, tools=[tool, gate.safe], max_parallel=1)
+    session = await place.open()
+    lane = await session.lane("main", agent)
+    await lane.append_custom("note", 1)
+    await lane.accept(Prompt("go"), operation_id="op")
+    if reopened:
+        await session.close()
+        session = await place.open()
+        lane = await session.lane("main", agent)
+    gate.let_go.set()
+    outcome = await lane.drive()
+
+    assert isinstance(outcome, Settled)
+    assert outcome.result.status == "completed"
+    before = ["user go", *(["assistant[tool_calls]  (wait)", "result waited"] if turn == 2 else [])]
+    (request,) = tool.agent.model.requests  # type: ignore[attr-defined]
+    assert shape(request.messages) == [*(before if history == "path" else []), "user look"]
+    await sound(session)
+
+
+async def test_children_run_beside_each_other_and_have_children(place: Place) -> None:
+    session = await place.open()
+    gates = [Gate(), Gate()]
+    inner = [helper([call("wait")], f"inner {n}", name=f"inner{n}", tools=[gates[n].tool]) for n in range(2)]
+    outer = [
+        helper([call(f"inner{n}", prompt="deep")], f"outer {n}", name=f"outer{n}", tools=[inner[n]]) for n in range(2)
+    ]
+    calls = [call("outer0", prompt="a"), call("outer1", prompt="b")]
+    lane = await session.lane("main", parent(*outer, calls=calls))
+    running = asyncio.ensure_future(lane.run("go"))
+    for gate in gates:
+        await gate.begun.wait()
+
+    assert len(session.open_operations()) == 5
+    gates[1].let_go.set()
+    gates[0].let_go.set()
+    assert (await running).status == "completed"
+    assert [each.text for each in await results(lane)] == ["outer 0", "outer 1"]
+    assert len(lanes(session)) == 4
+    assert session.stats().usage.rows == 2 + 2 * 4
+    await sound(session)
+
+
+async def test_only_the_parent_drives_a_child(place: Place) -> None:
+    session = await place.open()
+    gate = Gate()
+    tool = helper([call("wait")], "x", "more", tools=[gate.tool])
+    lane = await session.lane("main", parent(tool))
+    running = asyncio.ensure_future(lane.run("go", operation_id="op"))
+    await gate.begun.wait()
+    (name,) = lanes(session)
+    child = await session.lane(name, tool.agent)
+
+    for use in (child.drive(), child.resume(), child.abort()):
+        with pytest.raises(LaneBusy) as caught:
+            await use
+        assert caught.value.details["operation_id"] == "op"
+    with pytest.raises(LaneBusy):
+        await child.accept(Prompt("more"))
+    for change in (session.delete_branch(name), session.rename_branch(name, "x"), child.navigate(None)):
+        with pytest.raises(LaneBusy):
+            await change
+    assert child.inspect().operation is not None
+    assert child.inspect().operation.cancel_requested_at is None  # type: ignore[union-attr]
+    gate.let_go.set()
+    await running
+    assert (await child.run("more")).status == "completed"
+    await sound(session)
+
+
+async def test_a_parent_with_other_work_does_not_wait(place: Place) -> None:
+    """A wait is announced once nothing else of the batch can advance."""
+    session = await place.open()
+    gate = Gate()
+    tool = helper(fail("busy", retryable=True, retry_after_ms=500), "at last")
+    calls = [call("helper", prompt="look"), call("wait")]
+    lane = await session.lane("main", parent(tool, gate.tool, calls=calls))
+    await lane.accept(Prompt("go"), operation_id="op")
+    driving = asyncio.ensure_future(lane.drive(wait_for_retry=False))
+    await gate.begun.wait()
+    await place.clock.sleeping()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not driving.done()
+    gate.let_go.set()
+    assert isinstance(await driving, Waiting)
+
+
+@pytest.mark.parametrize("times", [1, 5])
+async def test_a_recovered_parent_goes_on_with_its_child(place: Place, times: int) -> None:
+    """However often the process ends inside the child: never a second child, and never an interrupted call."""
+    trace = Trace()
+    place.store = trace.store(place.store)
+    gates: list[Gate] = []
+
+    def agent() -> Agent[Any, Any]:
+        gates.append(Gate())
+        return parent(helper([call("wait")], "it is there", tools=[gates[-1].safe]))
+
+    session = await place.open()
+    lane = await session.lane("main", agent())
+    await lane.accept(Prompt("go"), operation_id="op")
+    for _ in range(times):
+        driving = asyncio.ensure_future(lane.drive())
+        if gates[-1].starts == 0 and len(gates) <= 4:
+            await gates[-1].begun.wait()
+        await session.close()
+        await asyncio.gather(driving, return_exceptions=True)
+        session = await place.open()
+        lane = await session.lane("main", agent())
+    gates[-1].let_go.set()
+    outcome = await lane.drive()
+
+    assert isinstance(outcome, Settled)
+    assert outcome.result.status == "completed"
+    assert [each.text for each in await results(lane)] == ["it is there"]
+    assert len(lanes(session)) == 1
+    assert [commit.name for commit, _ in trace.commits()].count("settlement+child_started") == 1
+    await sound(session, trace)
+
+
+@pytest.mark.parametrize("gone", ["missing", "another tool", "another agent"])
+async def test_the_agent_behind_a_call_is_gone_after_a_deploy(place: Place, gone: str) -> None:
+    """Its work is stopped, and the call says what is not known; another agent under the name goes on with it."""
+    session = await place.open()
+    gate = Gate()
+    lane = await session.lane("main", parent(helper([call("wait")], "x", tools=[gate.safe])))
+    await lane.accept(Prompt("go"), operation_id="op")
+    driving = asyncio.ensure_future(lane.drive())
+    await gate.begun.wait()
+    await session.close()
+    await asyncio.gather(driving, return_exceptions=True)
+
+    session = await place.open()
+    ran: list[str] = []
+
+    async def plain(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        ran.append(ctx.call_id)
+        return "plain"
+
+    after = Gate()
+    after.let_go.set()
+    tools = {
+        "missing": [],
+        "another tool": [Tool("helper", plain, replay="safe")],
+        "another agent": [
+            agent_tool(
+                Agent("heir", model=ScriptedModel([[call("wait")], "done by the heir"]), tools=[after.safe]),
+                name="helper",
+                description="Helps.",
+            )
+        ],
+    }[gone]
+    lane = await session.lane("main", parent(*tools))
+    outcome = await lane.drive()
+
+    assert isinstance(outcome, Settled)
+    assert outcome.result.status == "completed"
+    (result,) = await results(lane)
+    assert ran == []
+    if gone == "another agent":
+        assert result.text == "done by the heir"
+    else:
+        assert result.is_error
+        assert "not among the models" in result.text
+    assert session.open_operations() == []
+    await sound(session)
+
+
+async def test_a_native_cancellation_of_the_parents_pass_stops_the_childs(place: Place) -> None:
+    session = await place.open()
+    gate = Gate()
+    lane = await session.lane("main", parent(helper([call("wait")], "x", tools=[gate.safe])))
+    driving = asyncio.ensure_future(lane.run("go"))
+    await gate.begun.wait()
+    (running,) = [task for task in session._runtime.tasks if task.get_name() == "agentlane pass main"]
+    running.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert session._runtime.tasks == set()
+    gate.let_go.set()
+
+    outcome = await lane.drive()
+    assert isinstance(outcome, Settled)
+    assert [each.text for each in await results(lane)] == ["x"]
+    await sound(session)
