@@ -26,6 +26,7 @@ from agentlane.data.events import (
     ResultStaged,
     SessionSnapshot,
 )
+from agentlane.data.inbox import Queued, QueuedInput, QueuedKind, QueuedState, Receipt
 from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import (
     AssistantMessage,
@@ -45,7 +46,7 @@ from agentlane.data.messages import (
     UserMessage,
 )
 from agentlane.data.navigation import NavigateResult, RewindResult
-from agentlane.data.operations import Limits, ReplayPolicy, RetryPolicy, RunLimits
+from agentlane.data.operations import Limits, PlaceMode, ReplayPolicy, RetryPolicy, RunLimits
 from agentlane.data.partial import PartialAnswer, ShownPart
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import (
@@ -72,6 +73,7 @@ from agentlane.data.streaming import (
     ThinkingDelta,
 )
 from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
+from agentlane.driver.queueing import CancelOutcome
 from agentlane.errors import (
     AgentLaneError,
     ApprovalNotPending,
@@ -162,6 +164,7 @@ __all__ = [
     "CallRequested",
     "CallStarted",
     "CallWaiting",
+    "CancelOutcome",
     "ChildHistory",
     "ChildReason",
     "Clock",
@@ -218,10 +221,16 @@ __all__ = [
     "PartialAnswer",
     "PathMoved",
     "PayloadTooLarge",
+    "PlaceMode",
     "ProgressSaved",
     "Prompt",
     "ProviderPart",
+    "Queued",
+    "QueuedInput",
+    "QueuedKind",
+    "QueuedState",
     "ReadOnlySession",
+    "Receipt",
     "ReplayPolicy",
     "Request",
     "RequestConflict",

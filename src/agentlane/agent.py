@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 from agentlane.data import codec
 from agentlane.data.border import clean_object, clean_text
 from agentlane.data.messages import ModelIdentity
-from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, RetryPolicy, RunLimits
+from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, PlaceMode, RetryPolicy, RunLimits
 from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
 from agentlane.hooks import Hook
 from agentlane.model import Model
@@ -48,7 +48,6 @@ class Agent(Generic[Deps, Output]):
       ever.
     - ``hooks`` are asked at fixed points of a run, in order; see ``hook``. ``max_follow_ups`` bounds how many messages
       they may put behind the answers of one run; what is beyond it is reported and dropped.
-    - ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
     - ``max_turns``, ``max_requests``, ``max_tokens``, ``max_cost_nanos``, ``max_time_ms`` and ``max_identical_calls``
       are bounds at which an operation ends as ``failed`` with the code ``limit_reached``; see ``RunLimits``. They are
       looked at when the model is about to be asked, with every call answered: they cut no answer and no running tool.
@@ -56,6 +55,9 @@ class Agent(Generic[Deps, Output]):
       run is decoded and checked: ``result.output`` has the JSON data, ``lane.output(result)`` the value. Where it does
       not fit, the model is told so and asked again, ``max_output_retries`` times, and then the run fails with the code
       ``invalid_output``.
+    - ``steering`` and ``follow_ups`` say whether all that waits is placed at one boundary, or one at a time, each
+      answered before the next.
+    - These, ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
 
     Raises ``InvalidDefinition`` or ``InvalidName`` for what cannot work.
     """
@@ -87,6 +89,8 @@ class Agent(Generic[Deps, Output]):
         max_output_retries: int = 2,
         hooks: Sequence[Hook] = (),
         max_follow_ups: int = 10,
+        steering: PlaceMode = "all",
+        follow_ups: PlaceMode = "one",
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = self._checked_instructions(instructions)
@@ -113,6 +117,8 @@ class Agent(Generic[Deps, Output]):
         )
         self.output: OutputType[Output] | None = None if output is None else OutputType(output)
         self.max_output_retries = _at_least("max_output_retries", max_output_retries, 0)
+        self.steering = _place_mode("steering", steering)
+        self.follow_ups = _place_mode("follow_ups", follow_ups)
         self.models: dict[ModelIdentity, Model] = {}
         chosen: tuple[Model, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)  # type: ignore[assignment]
         if not chosen:
@@ -241,12 +247,24 @@ class Agent(Generic[Deps, Output]):
             limits=self.limits,
             output_retries=UNSET if self.output is None else self.max_output_retries,
             run_limits=UNSET if self.run_limits == RunLimits() else self.run_limits,
+            steering=UNSET if self.steering == "all" else self.steering,
+            follow_ups=UNSET if self.follow_ups == "one" else self.follow_ups,
         )
 
 
 def clean_settings(settings: object) -> dict[str, Any]:
     """A copy of model settings, which are a JSON object; raises ``InvalidMessage`` with the path."""
     return clean_object(settings, "settings")
+
+
+def _place_mode(name: str, value: object) -> PlaceMode:
+    if value == "all":
+        return "all"
+    if value == "one":
+        return "one"
+    raise InvalidDefinition(
+        f"{name}={value!r} must be 'all' or 'one': how much of what waits is placed at one boundary"
+    )
 
 
 def _at_least(name: str, value: object, least: int) -> int:

@@ -8,10 +8,11 @@ from typing import Any, Literal, TypeAlias, get_args
 from agentlane.data import codec
 from agentlane.data.border import clean_json, clean_text
 from agentlane.data.entries import Entry
+from agentlane.data.inbox import Queued
 from agentlane.data.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
 from agentlane.data.reads import id_text, kinds_of, page_limit
 from agentlane.data.requests import checked_part, checked_user
-from agentlane.driver import verbs
+from agentlane.driver import appending
 from agentlane.driver.frames import clean_answer
 from agentlane.driver.lane_core import LaneCore
 from agentlane.errors import InvalidMessage, UnknownEntry
@@ -74,22 +75,27 @@ class Branch:
         entries = await self.entries(newest_first=False)
         return [entry.body for entry in entries if isinstance(entry.body, Message)]
 
-    async def append_message(self, message: Message) -> Entry:
+    async def append_message(self, message: Message) -> Entry | Queued:
         """Append a message; durable on return. Cancelled: it may be appended, and then is in ``entries``.
+
+        While an operation is open on the lane it is queued as a deferred write instead: a ``Queued`` tells the id that
+        its entry will have. It is placed at the operation's next boundary, before steering, and does not make a run go
+        on that is about to finish; one that is left over is placed before the next accepted prompt.
 
         Behind an answer whose calls have no results here, one result that says so is placed for each first (not before
         a tool result that answers one of them). Raises ``InvalidMessage``, also for a tool result that is not the
-        answer's next one (results come in the order of its calls, under their names), ``LaneBusy`` while an operation
-        is open.
+        answer's next one (results come in the order of its calls, under their names), and, while an operation is open,
+        for any tool result and any answer with calls.
         """
-        return await verbs.append(self._core, _checked(message))
+        return await appending.append(self._core, _checked(message))
 
-    async def append_custom(self, type: str, data: Any = None) -> Entry:
+    async def append_custom(self, type: str, data: Any = None) -> Entry | Queued:
         """Append an application's own entry, which no model is shown; durable on return.
 
-        Raises ``InvalidName``, ``InvalidMessage`` for data that is not JSON, ``LaneBusy`` while an operation is open.
+        While an operation is open it is queued, as by ``append_message``. Raises ``InvalidName``, ``InvalidMessage``
+        for data that is not JSON.
         """
-        return await verbs.append(self._core, verbs.custom(type, data))
+        return await appending.append(self._core, appending.custom(type, data))
 
     def _entry_id(self, entry_id: str | None) -> str | None:
         if entry_id is None:

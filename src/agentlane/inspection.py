@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from agentlane.agent import Agent
 from agentlane.data.approvals import Approval
+from agentlane.data.inbox import QueuedInput
 from agentlane.data.inspection import Operation
 from agentlane.data.operations import OperationConfig
 from agentlane.driver.lane_core import LaneCore
@@ -28,7 +29,7 @@ class Missing(Struct, frozen=True, kw_only=True):
 
 
 class LaneInspection(Struct, frozen=True, kw_only=True):
-    """A lane as it is committed now, what waits for a person, and whether a pass is driving it in this process.
+    """A lane as it is committed now, what waits there and for a person, and whether a pass is driving it here.
 
     ``missing`` is None when the open operation, if there is one, finds all that it was accepted with.
     """
@@ -41,6 +42,7 @@ class LaneInspection(Struct, frozen=True, kw_only=True):
     driving: bool
     missing: Missing | None = None
     approvals: tuple[Approval, ...] = ()
+    queued: tuple[QueuedInput, ...] = ()
 
 
 def inspect_lane(lane: LaneCore, agent: Agent[Any, Any]) -> LaneInspection:
@@ -54,6 +56,7 @@ def inspect_lane(lane: LaneCore, agent: Agent[Any, Any]) -> LaneInspection:
         driving=lane.running is not None,
         missing=None if lane.operation is None else _missing(lane.operation.config, agent),
         approvals=() if lane.operation is None else open_approvals(lane.operation),
+        queued=tuple(item.shown() for item in lane.inbox),
     )
 
 

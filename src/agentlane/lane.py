@@ -9,19 +9,20 @@ from msgspec import UNSET, UnsetType
 from typing_extensions import TypeVar
 
 from agentlane.agent import Agent, clean_settings
-from agentlane.branch import Branch
 from agentlane.data.approvals import Decision
 from agentlane.data.events import LaneSnapshot
-from agentlane.data.messages import ModelIdentity
+from agentlane.data.inbox import Receipt
+from agentlane.data.messages import ModelIdentity, UserMessage
 from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import aborting, deciding, idle, navigating, retrying, verbs
+from agentlane.driver import aborting, deciding, idle, navigating, retrying, submitting, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import InvalidMessage, NoActiveOperation
 from agentlane.inspection import LaneInspection, inspect_lane
+from agentlane.lane_inbox import LaneInbox
 from agentlane.model import Model
 from agentlane.stream import OperationStream
 from agentlane.watch import LaneSource, Watch, checked_options
@@ -31,7 +32,7 @@ Output = TypeVar("Output", default=str)
 T = TypeVar("T")
 
 
-class AgentLane(Branch, Generic[Deps, Output]):
+class AgentLane(LaneInbox, Generic[Deps, Output]):
     """A lane: accept work on it, drive it, abort it. Made by ``session.lane(name, agent)``.
 
     A call that writes and is cancelled is made whole or not at all, as with ``Session``. Of ``run`` and ``abort`` that
@@ -92,9 +93,10 @@ class AgentLane(Branch, Generic[Deps, Output]):
     async def request_abort(self, operation_id: str) -> AbortReceipt:
         """Commit the cancellation of this operation and of no other; durable on return.
 
-        It does not wait for effects to stop: a drive reconciles. Asking again, or for a settled operation, changes
-        nothing and says so. Cancelled: the abort is committed or not; asking again tells. Allowed from inside a tool.
-        Raises ``UnknownOperation`` or ``OperationMismatch``.
+        Input that waits for it (steering, follow-ups, submitted messages) is returned with the receipt, and kept in the
+        operation's record. It does not wait for effects to stop: a drive reconciles. Asking again, or for a settled
+        operation, changes nothing and says so. Cancelled: the abort is committed or not; asking again tells. Allowed
+        from inside a tool. Raises ``UnknownOperation`` or ``OperationMismatch``.
         """
         return await aborting.request_abort(self._core, operation_id)
 
@@ -178,6 +180,18 @@ class AgentLane(Branch, Generic[Deps, Output]):
         an operation is open, ``UnknownOperation``, ``InvalidName``.
         """
         return await retrying.retry(self._core, self.agent, settled_id, operation_id, same_keys=same_keys)
+
+    async def submit(self, prompt: str | UserMessage | Prompt, *, request_id: str | None = None) -> Receipt:
+        """Accept ``prompt`` if the lane is idle, else steer with it; start nothing; durable on return.
+
+        What no operation has taken when its operation ends becomes the next one in that same commit: open, undriven,
+        named by ``result.next_operation``, with all such messages in order as its prompt. So does what is submitted
+        while the lane is being aborted. The receipt tells what became of the message; ``receipt()`` tells it later
+        too, by the request id, or by the receipt's own ``request_id`` if none was given.
+
+        Errors are those of ``steer``.
+        """
+        return await submitting.submit(self._core, self.agent, prompt, request_id)
 
     async def resume(self) -> OperationResult | None:
         """Drive the open operation to its end, if there is one, and sit waits out. Errors are those of ``drive``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from agentlane.data.reads import id_text, page_limit
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import branches
 from agentlane.driver.effects import current_lane
+from agentlane.driver.inbox import Inbox, restored_inboxes
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
@@ -263,6 +264,7 @@ class Session(SessionData):
                 raise CorruptSession(
                     f"session {self.id!r}: lane {name!r} is not whole; branch, config or state is missing"
                 )
+        inboxes = await self._inboxes(storage, configs)
         operations = await self._open_operations(storage)
         payload = await storage.value(addresses.SESSION_NAME_ADDRESS)
         self._name = None if payload is None else codec.TEXT.decode(payload, "session name")
@@ -274,6 +276,8 @@ class Session(SessionData):
             config = codec.LANE_CONFIG.decode(configs[name], f"lane {name}") if name in configs else None
             state = codec.LANE_STATE.decode(states[name], f"lane {name}") if name in states else None
             self._load_lane(name, codec.OPTIONAL_TEXT.decode(tip, f"tip of {name}"), config, state, operations)
+            if name in inboxes:
+                self._cores[name].inbox = inboxes[name]
         for id, operation in operations.items():
             core = self._cores.get(operation.meta.lane)
             if core is None or core.operation is not operation:  # I3
@@ -310,6 +314,7 @@ class Session(SessionData):
         metas = await storage.values(addresses.OP_META)
         configs = await storage.values(addresses.OP_CONFIG) if metas else {}
         states = await storage.values(addresses.OP_STATE) if metas else {}
+        returned = await storage.values(addresses.OP_RETURNED) if metas else {}
         operations: dict[str, OpenOperation] = {}
         for id, meta in metas.items():
             if id not in configs or id not in states:
@@ -322,6 +327,8 @@ class Session(SessionData):
                 codec.STATE.decode(states[id], place),
             )
             operations[id].restored = True
+            if id in returned:
+                operations[id].returned = codec.RETURNED.decode(returned[id], place)
         await self._name_calls(storage, operations)
         await self._find_approvals(storage, operations)
         return operations
@@ -340,6 +347,18 @@ class Session(SessionData):
             if operation is None or index is None:
                 raise CorruptSession(f"session {self.id!r}: approval {id} belongs to no call that is open")
             operation.pending[index] = approval
+
+    async def _inboxes(self, storage: SessionStorage, lanes: Collection[str]) -> dict[str, Inbox]:
+        items = await storage.values(addresses.INBOX)
+        if not items:
+            return {}
+        inboxes = restored_inboxes(items, await storage.values(addresses.PENDING_ENTRY))
+        for name in inboxes:
+            if name not in lanes:
+                raise CorruptSession(
+                    f"session {self.id!r}: something waits on lane {name!r}, and there is no such lane"
+                )
+        return inboxes
 
     async def _name_calls(self, storage: SessionStorage, operations: Mapping[str, OpenOperation]) -> None:
         """Read the answers whose calls are under way, so that an inspection can name them before anything drives."""

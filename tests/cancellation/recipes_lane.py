@@ -243,6 +243,76 @@ async def record_usage(world: World) -> Call:
     return lambda: lane.record_usage(Usage(output_tokens=3))
 
 
+# The inbox.
+
+
+@recipe("AgentLane.steer", case="at rest")
+async def steer_at_rest(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.steer("hello")
+
+
+@recipe("AgentLane.steer", case="in a call")
+async def steer_in_a_call(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+    return lambda: lane.steer("hello", request_id="r")
+
+
+@recipe("AgentLane.follow_up")
+async def follow_up(world: World) -> Call:
+    lane = await world.accept("hello")
+    return lambda: lane.follow_up("hello", request_id="r")
+
+
+@recipe("AgentLane.next_run")
+async def next_run(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.next_run("hello")
+
+
+@recipe("AgentLane.submit", case="at rest")
+async def submit_at_rest(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.submit("hello", request_id="r")
+
+
+@recipe("AgentLane.submit", case="in a call")
+async def submit_in_a_call(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+    return lambda: lane.submit("hello")
+
+
+@recipe("AgentLane.receipt")
+async def receipt(world: World) -> Call:
+    lane = await world.lane()
+    await lane.steer("hello", request_id="r")
+    return lambda: lane.receipt("r")
+
+
+@recipe("AgentLane.cancel_queued", case="waiting")
+async def cancel_queued(world: World) -> Call:
+    lane = await world.lane()
+    queued = await lane.steer("hello", request_id="r")
+    return lambda: lane.cancel_queued(queued.id)
+
+
+@recipe("AgentLane.cancel_queued", case="consumed")
+async def cancel_consumed(world: World) -> Call:
+    lane = await world.lane()
+    queued = await lane.next_run("hello")
+    await lane.accept(Prompt("hello"), operation_id="op")
+    return lambda: lane.cancel_queued(queued.id)
+
+
+@recipe("Branch.append_custom", case="in a call")
+async def append_in_a_call(world: World) -> Call:
+    await world.in_a_call()
+    lane = await world.lane()
+    return lambda: lane.append_custom("note", {"n": 2})
+
+
 # Inside a tool.
 
 

@@ -52,6 +52,7 @@ from agentlane.data.operations import (
 from agentlane.data.requests import RequestInfo
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow, UsageTotals
+from tests.compat.samples_inbox import INBOX_SAMPLES
 
 
 class Sample(NamedTuple):
@@ -360,4 +361,5 @@ SAMPLES: dict[str, Sample] = {
             note="n",
         ),
     ),
+    **{name: Sample(*sample) for name, sample in INBOX_SAMPLES.items()},
 }

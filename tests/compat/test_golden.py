@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentlane.data import approvals, codec, entries, messages, operations, requests, results, usage
+from agentlane.data import addresses, approvals, codec, entries, inbox, messages, operations, requests, results, usage
 from agentlane.data.addresses import (
     branch_tip,
     label,
@@ -59,12 +59,13 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         shown |= set(_types(sample.record))
     stored = {
         kind
-        for module in (approvals, messages, entries, operations, requests, results, usage)
+        for module in (approvals, messages, entries, inbox, operations, requests, results, usage)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     }
     exchanged_only = {
         entries.Entry,
+        inbox.Queued,
         requests.Prompt,
         results.Admitted,
         results.Settled,
@@ -107,6 +108,9 @@ def test_addresses_are_what_they_always_were() -> None:
             op_args("o", "c"),
             op_decision("o", "a"),
             pending_approval("a"),
+            addresses.inbox("l", "e"),
+            addresses.receipt("l", "r"),
+            addresses.op_returned("o"),
         )
     ] == [
         ("branch.tip", "b"),
@@ -124,6 +128,9 @@ def test_addresses_are_what_they_always_were() -> None:
         ("op.args", "o|c"),
         ("op.decision", "o|a"),
         ("pending.approval", "a"),
+        ("inbox", "l|e"),
+        ("receipt", "l|r"),
+        ("op.returned", "o"),
     ]
 
 

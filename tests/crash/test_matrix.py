@@ -18,6 +18,7 @@ from agentlane.testing import Depth, Scenario, crash_matrix, library_boundaries
 from agentlane.testing.faults import Point
 from agentlane.testing.matrix.builtin import SCENARIOS
 from agentlane.testing.matrix.builtin.changed import CURRENT, STORED
+from agentlane.testing.matrix.builtin.inbox import INBOX
 from agentlane.testing.matrix.builtin.plain import BARRIER, STREAM
 from agentlane.testing.matrix.builtin.reach import (
     reach_everywhere,
@@ -74,6 +75,8 @@ async def test_stopped_anywhere_it_goes_on(scenario: Scenario[Any], backend: str
     memory = backend == "memory"
     again = AGAIN_IN_MEMORY if memory else AGAIN_ELSEWHERE
     every = 3 if backend in ("sqlite", "late") else 1
+    if scenario in INBOX:  # the longest histories: the same boundaries again and again, with more or less waiting
+        again, every = (4 * again, 1) if memory else (again, 11)
     kills = Depth(every=every, first=SCENARIOS.index(scenario), again=again)
     killed = await crash_matrix(scenario, stores=[backend], ways=["kill"], depth=kills, folder=tmp_path)
     others = Depth(again=5 * again) if memory else Depth(every=12, again=0)

@@ -123,8 +123,8 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         assert await bench.after_kill(looking(_tip)) is None
         side = await session.create_branch("side")
         assert await bench.after_kill(_branches) == ["main", "side"]
-        said = await side.append_message(UserMessage(content=(TextPart(text="aside"),)))
-        assert await bench.after_kill(lambda s: s.entry(said.id)) == said
+        aside = await side.append_message(UserMessage(content=(TextPart(text="aside"),)))
+        assert await bench.after_kill(lambda s: s.entry(aside.id)) == aside
 
         await session.rename_branch("side", "aside")
         assert await bench.after_kill(_branches) == ["aside", "main"]
@@ -172,6 +172,12 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         waiting = await lane.drive("op-2", wait_for_retry=False)
         assert isinstance(waiting, Waiting)
         assert (await bench.after_kill(operation)).not_before == waiting.wake_at
+        said = await lane.steer("wait", request_id="r-1")
+        assert await bench.after_kill(looking(_waiting)) == ["wait"]
+        assert (await lane.submit("and more", request_id="r-2")).state == "queued"
+        assert await bench.after_kill(looking(_waiting)) == ["wait", "and more"]
+        await lane.cancel_queued(said.id)
+        assert await bench.after_kill(looking(_waiting)) == ["and more"]
         await lane.request_abort("op-2")
         assert (await bench.after_kill(operation)).cancel_requested_at is not None
         await lane.drive("op-2")
@@ -213,6 +219,10 @@ def test_every_call_of_the_page_is_tried_here() -> None:
 
 async def _tip(lane: Any) -> Any:
     return lane.tip()
+
+
+async def _waiting(lane: Any) -> list[str]:
+    return [each.text for each in lane.queued()]
 
 
 async def _branches(session: Session) -> list[str]:

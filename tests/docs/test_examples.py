@@ -19,10 +19,17 @@ EXAMPLES = ROOT / "examples"
 SECONDS_MAX = 120
 
 
-def run(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(name: str, *arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     return subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+        command,
+        cwd=cwd,
+        env=environment(),
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
     )
 
 
@@ -43,6 +50,7 @@ def test_every_example_has_a_test_here() -> None:
         "quickstart.py",
         "several_lanes.py",
         "stream_to_a_terminal.py",
+        "chat_with_steering.py",
     }
 
 
@@ -80,6 +88,19 @@ def test_an_approval_is_given_in_another_process(tmp_path: Path) -> None:
         ["May the tool 'delete_folder' run? delete_folder{'path': 'build'}"],
         ["delete_folder(build) runs", "completed: The build folder is gone."],
     ]
+
+
+def test_the_chat_hears_each_line_once_in_order_over_two_processes(tmp_path: Path) -> None:
+    first = run("chat_with_steering.py", cwd=tmp_path, said="one\ntwo\nthree\n")
+    second = run("chat_with_steering.py", cwd=tmp_path, said="four\n/stop\n")
+
+    assert (first.returncode, first.stderr, second.returncode, second.stderr) == (0, "", 0, "")
+    counted, *answers = first.stdout.splitlines()
+    heard = [word for line in answers for word in line.removeprefix("agent: I heard ").split(" and ")]
+    assert (counted, heard) == ("0 messages so far", ["one", "two", "three"])
+    counted, *rest = second.stdout.splitlines()
+    assert int(counted.split()[0]) == 3 + len(answers)
+    assert rest == ["agent: I heard four"] or "aborted; not said: []" in rest[-1]
 
 
 @pytest.mark.parametrize("store", ["sqlite", "jsonl"])

@@ -122,6 +122,18 @@ def never_ends(count: int, ends: Iterable[int], calm_from: array[int], calm_to: 
     return min(left, default=None)
 
 
+STEERED = Scope(
+    "queued input, all at once", 1, 1, 1, scope_rules(attempts=2, restarts=1, replays=1), (PLAIN,), room=(1,), queued=2
+)
+ONE_BY_ONE = Scope(
+    "queued input, steering one at a time, follow-ups all at once",
+    *(1, 1, 1),
+    scope_rules(attempts=2, restarts=1, replays=1, steering="one", follow_ups="all"),
+    (PLAIN,),
+    room=(1,),
+    queued=2,
+)
+
 KINDS = (PLAIN, NEVER, BARRIER, MISSING)
 WITH_CHILDREN = (PLAIN, NEVER, BARRIER, CHILD, CHILD_BARRIER, MISSING)
 ALL_KINDS = (PLAIN, KEYED, NEVER, BARRIER, NEVER_BARRIER, MISSING, BAD_ARGUMENTS)
@@ -162,6 +174,8 @@ REDUCED = (
         room=(1,),
     ),
     Scope("two calls with hooks", 2, 1, 1, scope_rules(attempts=1, restarts=1, replays=1), KINDS, hooks=True),
+    STEERED,
+    ONE_BY_ONE,
 )
 WHOLE = (
     Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
@@ -169,6 +183,8 @@ WHOLE = (
     Scope("neither restarts nor replays", 3, 2, 2, scope_rules(attempts=3, restarts=0, replays=0), ALL_KINDS),
     Scope("three calls and children", 3, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), WITH_CHILDREN),
     Scope("hooks", 3, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), KINDS, hooks=True),
+    STEERED._replace(name="more queued input, all at once", queued=3),
+    ONE_BY_ONE._replace(name="more queued input, steering one at a time, follow-ups all at once", queued=3),
 )
 
 

@@ -47,7 +47,9 @@ from agentlane.machine.facts import (
     PlaceAnswer,
     PlaceCorrection,
     PlaceInput,
+    PlaceItems,
     PlaceResult,
+    QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
@@ -135,6 +137,8 @@ class _Judged:
                 self._only()
                 hold("I6 intents", not effects, self)
                 return self._put_back(fact)
+            case QueuedPlaced():
+                return self._placed(fact)
             case AbortRequested():
                 self._only()
                 hold(
@@ -170,7 +174,7 @@ class _Judged:
         """A request is intended, and this step says so."""
         opens = world.requests == 0
         after = world._replace(
-            request="intended", requests=world.requests + 1, turn=world.turn + 1 if opens else world.turn
+            fed=False, request="intended", requests=world.requests + 1, turn=world.turn + 1 if opens else world.turn
         )
         hold("I10 pairs", not world.calls, self)
         model = world.model if model_index is None else model_index
@@ -265,6 +269,21 @@ class _Judged:
     def _check_wait(self, retry_after_ms: int) -> None:
         state = self.taken.state
         hold("waits", isinstance(state, RetryWait) and state.not_before >= max(BASE_MS // 2, retry_after_ms), self)
+
+    def _placed(self, fact: QueuedPlaced) -> World:
+        """What waited is placed, and nothing else; input makes the run go on, a deferred write does not."""
+        hold("inbox", self.taken.changes == (PlaceItems(fact.items),) and not self.taken.effects, self)
+        before, after = self.world, self.taken.state
+        kinds = [item[0] for item in fact.items]
+        left = [count - kinds.count(kind) for count, kind in zip(before.waiting, "wsf", strict=True)]
+        hold("inbox", kinds == sorted(kinds, key="wsf".index) and min(left) >= 0, self)
+        if fact.trigger is None:
+            hold("inbox", after == before.state, self)
+            return before._replace(waiting=(left[0], left[1], left[2]))
+        if not isinstance(after, Checkpoint):
+            broken("inbox", self)
+        hold("inbox", (after.next, after.trigger, after.code) == ("respond", fact.trigger, None), self)
+        return before._replace(waiting=(left[0], left[1], left[2]), fed=True)
 
     # Calls.
 
@@ -435,6 +454,7 @@ class _Judged:
         said += (state.answer,)
         happened += (after.answer,)
         hold("counts", said == happened, self)
+        hold("inbox", not isinstance(state, Checkpoint) or state.placed == after.fed, self)
 
     def _check_calls(self, after: World, state: OperationState) -> None:
         if not isinstance(state, Tools):

@@ -33,6 +33,7 @@ from agentlane.machine.planning import (
     FollowUp,
     GiveUp,
     Idle,
+    PlaceQueued,
     PlaceReady,
     RecoverRequest,
     ReplayCall,
@@ -51,6 +52,10 @@ from tests.machine.world import LIVE, World, may_run_again, may_run_again_by_a_y
 def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> None:
     """Raise ``Violation`` if the verdict may not be given here, as far as ``view`` and what runs can tell."""
     state, told = world.state, (verdict, view, world)
+    if isinstance(state, Checkpoint) and not world.aborted:
+        due = _to_place(world, view, rules)
+        placed = (verdict.writes, verdict.steers, verdict.follow_ups) if isinstance(verdict, PlaceQueued) else (0, 0, 0)
+        hold("inbox", placed == due, told)
     match verdict:
         case Idle():
             runs = world.request in LIVE or any(call.process in LIVE for call in world.calls)
@@ -90,6 +95,10 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
             hold("truth", isinstance(state, Generating) and world.request == "", told)
         case DropRequest():
             hold("truth", isinstance(state, Generating) and world.request == "not_begun", told)
+        case PlaceQueued():
+            hold("abort", not world.aborted, told)
+            hold("I5 results", isinstance(state, Checkpoint) and not world.calls, told)
+            hold("progress", bool(verdict.writes or verdict.steers or verdict.follow_ups), told)
         case Finish():
             ends = (
                 isinstance(state, Checkpoint)
@@ -125,6 +134,21 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
                 _check_settled(world, view.calls[index], rules, index, why)
         case _:
             assert_never(verdict)
+
+
+def _to_place(world: World, view: View, rules: Rules) -> tuple[int, int, int]:
+    """What must be placed at this checkpoint: writes always; input only where it can be answered."""
+    state = world.state
+    writes, steers, follow_ups = world.waiting
+    if view.model_problem is not None or view.limit is not None or not isinstance(state, Checkpoint):
+        return writes, 0, 0
+    if rules.steering == "one" and steers:
+        steers = 0 if world.fed else 1
+    if state.next == "respond" or world.waiting[1]:
+        follow_ups = 0
+    elif rules.follow_ups == "one" and follow_ups:
+        follow_ups = 1
+    return writes, steers, follow_ups
 
 
 def check_told(world: World, verdict: Verdict) -> None:

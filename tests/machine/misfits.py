@@ -38,6 +38,7 @@ from agentlane.machine.facts import (
     ModelUnavailable,
     OutcomesArrived,
     OutputRefused,
+    QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
@@ -62,6 +63,9 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield ModelUnavailable(UNAVAILABLE)
     yield Failed(LIMIT)
     yield OutputRefused(CORRECTION)
+    yield QueuedPlaced(())
+    yield QueuedPlaced(("w0",))
+    yield QueuedPlaced(("w0", "s0"), "s0")
     yield CallsIntended(())
     yield OutcomesArrived(())
     yield CallsNotBegun(())
@@ -108,6 +112,8 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
             return isinstance(state, Generating)
         case AbortRequested():
             return not cancelled
+        case QueuedPlaced(items):
+            return isinstance(state, Checkpoint) and bool(items) and not cancelled
         case Finished():
             return isinstance(state, Checkpoint | RetryWait) and (cancelled or not asks)
         case CallsIntended(intended):

@@ -40,6 +40,7 @@ from agentlane.machine.facts import (
     Outcome,
     OutcomesArrived,
     OutputRefused,
+    QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
@@ -59,6 +60,7 @@ from agentlane.machine.planning import (
     FollowUp,
     GiveUp,
     Idle,
+    PlaceQueued,
     PlaceReady,
     RecoverRequest,
     ReplayCall,
@@ -67,6 +69,7 @@ from agentlane.machine.planning import (
     StartCalls,
     Verdict,
     View,
+    Waiting,
 )
 from agentlane.machine.table import Rules
 from tests.machine.build import CORRECTION, INVALID, LIMIT, result
@@ -148,7 +151,7 @@ class Moves:
     def _possible_verdicts(self, world: World) -> list[tuple[Verdict, bool]]:
         """The verdicts that are possible here, each with whether what it starts is a barrier."""
         processes = tuple((call.process, call.alone) for call in world.calls)
-        key = (world.state, processes, world.cut, world.request, world.corrections)
+        key = (world.state, processes, world.cut, world.request, world.corrections, world.waiting)
         known = self._verdicts.get(key)
         if known is not None:
             return known
@@ -168,7 +171,14 @@ class Moves:
             nows = (0, state.not_before - 1, state.not_before) if isinstance(state, RetryWait) else (0,)
             for now, (problem, limit) in product(nows, ((None, None), (UNAVAILABLE, None), (None, LIMIT))):
                 live, not_begun = world.request in LIVE, world.request == "not_begun"
-                view = View(now=now, request_live=live, request_not_begun=not_begun, model_problem=problem, limit=limit)
+                view = View(
+                    now=now,
+                    request_live=live,
+                    request_not_begun=not_begun,
+                    model_problem=problem,
+                    limit=limit,
+                    waiting=Waiting(*world.waiting),
+                )
                 yield view, self.scope.rules
                 if self.scope.hooks:
                     yield replace(view, failure=HOOK_FAILED), self.scope.rules
@@ -179,14 +189,14 @@ class Moves:
                 yield View(now=0, output=CORRECTION if more else INVALID), self.scope.rules
             return
         live_calls = frozenset(index for index, call in enumerate(world.calls) if call.process in LIVE)
-        waiting = frozenset(index for index, call in enumerate(world.calls) if call.process == "waiting")
+        stuck = frozenset(index for index, call in enumerate(world.calls) if call.process == "waiting")
         not_begun_calls = frozenset(index for index, call in enumerate(world.calls) if call.process == "not_begun")
         kinds = [self._kinds(world, call, happened) for call, happened in zip(state.calls, world.calls, strict=True)]
         starting = any(isinstance(call, Planned | Approved) for call in state.calls)
         asked = [] if world.aborted else [i for i, call in enumerate(state.calls) if isinstance(call, WaitingApproval)]
         for calls, late in product(product(*kinds), product((False, True), repeat=len(asked))):
             expired = frozenset(index for index, is_late in zip(asked, late, strict=True) if is_late)
-            view = View(0, calls, live_calls, not_begun_calls, world.cut, expired, waiting=waiting)
+            view = View(0, calls, live_calls, not_begun_calls, world.cut, expired, stuck=stuck)
             for rules in self._rooms if starting else self._rooms[-1:]:
                 for held in _held(world):
                     yield replace(view, held=held) if held else view, rules
@@ -271,9 +281,13 @@ class Moves:
     # What disturbs.
 
     def _disturbances(self, world: World) -> Iterator[Move]:
+        if world.queued < self.scope.queued:
+            for kind, waiting in zip(("write", "steer", "follow-up"), _one_more(world.waiting), strict=True):
+                after = world._replace(waiting=waiting, queued=world.queued + 1)
+                yield Move(f"a {kind} is queued", after, calm=False)
         if not world.aborted:
             fact = AbortRequested(1)
-            after = self._taken(world, fact)
+            after = self._taken(world, fact)._replace(waiting=(world.waiting[0], 0, 0))  # input is given back with it
             # What is intended and did not begin will not: it is held back, or told to stop before its first step.
             yield Move(fact, _none_begins(after, "not_begun"), calm=False)
             yield Move(fact, _none_begins(after, "withdrawn"), calm=False)
@@ -312,6 +326,10 @@ def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[fro
         case SettleCalls(calls):
             given = tuple(Outcome(index, _given(index, why)) for index, why in calls)
             return [OutcomesArrived(given, held) for held in held_arrivals]
+        case PlaceQueued(writes, steers, follow_ups):
+            items = [f"w{i}" for i in range(writes)]
+            input = [*(f"s{i}" for i in range(steers)), *(f"f{i}" for i in range(follow_ups))]
+            return [QueuedPlaced((*items, *input), input[-1] if input else None)]
         case FollowUp():
             ids = [f"f{world.turn}-000{number}" for number in (1, 2)]
             return [FollowedUp(tuple((id, SAID_MORE) for id in ids[:count])) for count in (1, 2)]
@@ -379,6 +397,13 @@ def _none_begins(world: World, process: Process) -> World:
     intended = [index for index, call in enumerate(world.calls) if call.process == "intended"]
     after = _with(world, intended, process=process)
     return after._replace(request=process) if after.request == "intended" else after
+
+
+def _one_more(waiting: tuple[int, int, int]) -> Iterator[tuple[int, int, int]]:
+    writes, steers, follow_ups = waiting
+    yield writes + 1, steers, follow_ups
+    yield writes, steers + 1, follow_ups
+    yield writes, steers, follow_ups + 1
 
 
 def _with(world: World, indices: list[int], **changed: object) -> World:

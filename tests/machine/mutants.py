@@ -222,7 +222,7 @@ def waits_for_children_left(state: Any, view: View, verdict: Verdict) -> Verdict
 
 
 def drives_what_waits(state: Any, view: View, rules: Rules) -> tuple[Any, View, Rules]:
-    return state, replace(view, waiting=frozenset()), rules
+    return state, replace(view, stuck=frozenset()), rules
 
 
 def interrupts_children(state: Any, view: View, verdict: Verdict) -> Verdict:

@@ -12,9 +12,13 @@ from agentlane.machine.facts import IllegalStep
 from agentlane.machine.table import TABLE, step
 from tests.machine.explore import REDUCED, WHOLE, Explored, explore, never_ends
 from tests.machine.misfits import every_fact, fits
-from tests.machine.mutants import BUGS, Bug
+from tests.machine.mutants import BUGS as PLAIN_BUGS
+from tests.machine.mutants import Bug
+from tests.machine.mutants_inbox import INBOX_BUGS
 from tests.machine.promises import Promise, Violation
 from tests.machine.world import Scope
+
+BUGS = (*PLAIN_BUGS, *INBOX_BUGS)
 
 # The size of the space, so that one that shrinks by mistake is seen: worlds, transitions, states of the machine.
 SIZES = {
@@ -32,6 +36,10 @@ SIZES = {
     "two calls that people are asked about, one replay": (7_007, 30_002, 556),
     "two calls with hooks": (1_022, 4_179, 246),
     "hooks": (9_672, 56_287, 890),
+    "queued input, all at once": (5_922, 27_681, 304),
+    "queued input, steering one at a time, follow-ups all at once": (5_918, 27_665, 302),
+    "more queued input, all at once": (15_112, 75_079, 398),
+    "more queued input, steering one at a time, follow-ups all at once": (15_088, 74_953, 394),
 }
 
 

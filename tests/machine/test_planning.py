@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from agentlane.data.operations import (
     Approved,
@@ -16,6 +17,7 @@ from agentlane.data.operations import (
     Generating,
     OutcomeReady,
     Placed,
+    PlaceMode,
     Planned,
     ReplayPolicy,
     RetryWait,
@@ -36,6 +38,7 @@ from agentlane.machine.planning import (
     FollowUp,
     GiveUp,
     Idle,
+    PlaceQueued,
     PlaceReady,
     RecoverRequest,
     ReplayCall,
@@ -44,6 +47,7 @@ from agentlane.machine.planning import (
     StartCalls,
     Verdict,
     View,
+    Waiting,
     plan,
 )
 from tests.machine.build import ANSWER, CORRECTION, GONE, INVALID, LIMIT, OVERLOADED, REFUSED, rules, tools
@@ -85,6 +89,59 @@ MISSING = CallView(None, problem="no such tool")
 def starting(verdict: Verdict) -> list[int]:
     """The calls that a verdict starts; none when it starts nothing."""
     return [index for index, _ in verdict.calls] if isinstance(verdict, StartCalls) else []
+
+
+# What waits in the inbox.
+
+ALL_WAIT = Waiting(writes=2, steers=2, follow_ups=2)
+
+
+def at(next: Literal["respond", "finish"], *, placed: bool = False, cancelled: bool = False) -> Checkpoint:
+    return Checkpoint(next=next, trigger="in", placed=placed, cancel_requested_at=1 if cancelled else None)
+
+
+@pytest.mark.parametrize(
+    ("state", "waiting", "steering", "follow_ups", "expected"),
+    [
+        (at("respond"), ALL_WAIT, "all", "one", PlaceQueued(2, 2, 0)),
+        (at("respond"), ALL_WAIT, "one", "all", PlaceQueued(2, 1, 0)),
+        (at("finish"), ALL_WAIT, "all", "all", PlaceQueued(2, 2, 0)),
+        (at("finish"), Waiting(follow_ups=2), "all", "one", PlaceQueued(0, 0, 1)),
+        (at("finish"), Waiting(follow_ups=2), "one", "all", PlaceQueued(0, 0, 2)),
+        (at("finish"), Waiting(writes=1, follow_ups=1), "all", "one", PlaceQueued(1, 0, 1)),
+        (at("finish"), Waiting(writes=1), "all", "one", PlaceQueued(1, 0, 0)),
+        (at("respond"), Waiting(follow_ups=2), "all", "all", AskModel()),
+        (at("respond", placed=True), Waiting(steers=1), "one", "one", AskModel()),
+        (at("respond", placed=True), Waiting(steers=1), "all", "one", PlaceQueued(0, 1, 0)),
+        (at("respond", placed=True), Waiting(writes=1, steers=1), "one", "one", PlaceQueued(1, 0, 0)),
+        (at("finish", cancelled=True), ALL_WAIT, "all", "all", Finish()),
+        (at("respond", cancelled=True), ALL_WAIT, "all", "all", Finish()),
+        (at("finish"), Waiting(), "all", "all", Finish()),
+    ],
+)
+def test_what_waits_is_placed_where_and_as_much_as_it_may(
+    state: Checkpoint, waiting: Waiting, steering: PlaceMode, follow_ups: PlaceMode, expected: Verdict
+) -> None:
+    assert (
+        plan(state, View(now=1, waiting=waiting), replace(RULES, steering=steering, follow_ups=follow_ups)) == expected
+    )
+
+
+def test_input_waits_on_where_no_model_can_answer_it_and_deferred_writes_do_not() -> None:
+    seen = View(now=1, model_problem=GONE, waiting=ALL_WAIT)
+
+    assert plan(at("finish"), seen, RULES) == PlaceQueued(2, 0, 0)
+    assert plan(at("finish"), replace(seen, model_problem=None, limit=GONE), RULES) == PlaceQueued(2, 0, 0)
+    assert plan(at("finish"), replace(seen, waiting=Waiting(steers=1, follow_ups=1)), RULES) == Finish()
+    assert plan(at("respond"), replace(seen, waiting=Waiting(steers=1)), RULES) == GiveUp(GONE)
+
+
+def test_nothing_is_placed_before_the_next_attempt_of_a_turn_nor_in_a_batch() -> None:
+    retrying = RetryWait(attempt=1, not_before=5, error=OVERLOADED)
+
+    assert plan(retrying, View(now=4, waiting=ALL_WAIT), RULES) == SleepUntil(5)
+    assert plan(retrying, View(now=5, waiting=ALL_WAIT), RULES) == AskModel()
+    assert plan(tools(P, N), replace(view(ok(), ok(), live={1}), waiting=ALL_WAIT), RULES) == StartCalls(((0, "safe"),))
 
 
 # Between effects.

@@ -54,7 +54,9 @@ from agentlane.machine.facts import (
     PlaceAnswer,
     PlaceCorrection,
     PlaceInput,
+    PlaceItems,
     PlaceResult,
+    QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
@@ -631,6 +633,33 @@ ROWS = [
         )
         for state in (RESPOND, ASKING, WAITING, tools(NEVER, Planned()))
     ),
+    # Queued input.
+    Row(
+        "input that waits is placed before the model is asked",
+        RESPOND,
+        QueuedPlaced(("w", "s"), "s2"),
+        Step(
+            Checkpoint(next="respond", trigger="s2", turn=2, answer="a0", placed=True),
+            (PlaceItems(("w", "s")),),
+            boundary="placement",
+        ),
+    ),
+    Row(
+        "where the run would end, input makes it go on, and what the last answer ended with is past",
+        FINISH,
+        QueuedPlaced(("f",), "f"),
+        Step(
+            Checkpoint(next="respond", trigger="f", turn=2, answer="a1", placed=True),
+            (PlaceItems(("f",)),),
+            boundary="placement",
+        ),
+    ),
+    Row(
+        "a deferred write is placed and changes nothing else",
+        FINISH,
+        QueuedPlaced(("w",)),
+        Step(FINISH, (PlaceItems(("w",)),), boundary="placement"),
+    ),
     Row(
         "the run ends well",
         FINISH,
@@ -714,6 +743,7 @@ FACTS: list[Fact] = [
     OutcomesArrived((outcome(0),)),
     ReadyPlaced(),
     CallsNotBegun((0,)),
+    QueuedPlaced(("s",), "s"),
     AbortRequested(78),
     Finished(),
     FollowedUp(((LATER, user("and this?")),)),
@@ -801,6 +831,8 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("nobody allowed call 0 to run again", tools(SAFE), ReplayIntended(0, "ask")),
     ("nobody allowed call 0 to run again", tools(EffectGranted("ask", 1, 0, "a")), ReplayIntended(0, "ask")),
     ("call 0 must not run again", tools(EffectGranted("ask", 1, 0, "a", permit=True)), ReplayIntended(0, "never")),
+    ("nothing is placed once an abort is asked for", cancelled(FINISH), QueuedPlaced(("w",))),
+    ("nothing is placed", RESPOND, QueuedPlaced(())),
     ("an abort is asked for already", cancelled(RESPOND), AbortRequested(78)),
     ("an abort is asked for already", cancelled(ASKING), AbortRequested(78)),
     ("an abort is asked for already", cancelled(WAITING), AbortRequested(78)),

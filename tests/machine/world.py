@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo
-from agentlane.data.operations import Checkpoint, Limits, OperationState, ReplayPolicy, RetryPolicy
+from agentlane.data.operations import Checkpoint, Limits, OperationState, PlaceMode, ReplayPolicy, RetryPolicy
 from agentlane.machine.planning import CallView
 from agentlane.machine.table import Rules
 from tests.machine.build import GONE, OVERLOADED, REFUSED, answer
@@ -58,6 +58,12 @@ class World(NamedTuple):
     aborted: bool = False
     lives: int = 0
     """Processes that are over."""
+    waiting: tuple[int, int, int] = (0, 0, 0)
+    """Deferred writes, steers and follow-ups that wait."""
+    queued: int = 0
+    """All that was ever queued."""
+    fed: bool = False
+    """Queued input was placed since the last request."""
 
 
 START = World(Checkpoint(next="respond", trigger="in"))
@@ -85,10 +91,15 @@ class Scope(NamedTuple):
     """What ``max_parallel`` may be at this moment."""
     lost: tuple[CallView, ...] = ()
     """What a call of an earlier life may be like now; nothing is ``LOST_KINDS``."""
+    queued: int = 0
+    """How many items somebody may queue, at any moment."""
 
 
-def scope_rules(*, attempts: int, restarts: int, replays: int) -> Rules:
-    return Rules(RetryPolicy(attempts=attempts, base_ms=BASE_MS), Limits(max_restarts=restarts, max_replays=replays))
+def scope_rules(
+    *, attempts: int, restarts: int, replays: int, steering: PlaceMode = "all", follow_ups: PlaceMode = "one"
+) -> Rules:
+    retry, limits = RetryPolicy(attempts=attempts, base_ms=BASE_MS), Limits(max_restarts=restarts, max_replays=replays)
+    return Rules(retry, limits, steering=steering, follow_ups=follow_ups)
 
 
 BASE_MS = 500

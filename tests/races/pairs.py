@@ -20,6 +20,7 @@ PAIRS: dict[str, tuple[str, str]] = {
     "abort/configure": ("abort", "configure"),
     "abort/intent": ("abort", "intent"),
     "abort/outcome": ("abort", "outcome"),
+    "abort/queue": ("abort", "queue"),
     "abort/retry wake": ("abort", "retry wake"),
     "abort/settlement": ("abort", "settlement"),
     "accept/accept": ("one", "other"),
@@ -32,6 +33,7 @@ PAIRS: dict[str, tuple[str, str]] = {
     "decide/abort": ("decide", "abort"),
     "decide/decide": ("one", "other"),
     "decide/expiry": ("decide", "expiry"),
+    "cancel_queued/consumption": ("cancel_queued", "consumption"),
     "close/append": ("close", "append"),
     "close/close": ("one", "other"),
     "close/commit": ("close", "commit"),
@@ -55,21 +57,16 @@ PAIRS: dict[str, tuple[str, str]] = {
     "navigate/append": ("navigate", "append"),
     "navigate/close": ("navigate", "close"),
     "navigate/navigate": ("one", "other"),
+    "next_run/accept": ("next_run", "accept"),
     "outcome/outcome": ("one", "other"),
     "progress/outcome": ("progress", "outcome"),
     "rename/accept": ("rename", "accept"),
     "rename/branch": ("rename", "branch"),
     "reopen/drive": ("reopen", "drive"),
+    "submit/terminal": ("submit", "terminal"),
     "takeover/commit": ("takeover", "commit"),
 }
 """Each pair of what exists, and its two orders, each by the step that comes first."""
-
-LATER: dict[str, str] = {
-    "cancel_queued/consumption": "cancel_queued",
-    "next_run/accept": "next_run",
-    "submit/terminal": "submit",
-}
-"""Pairs of which one step does not exist: the method of a lane that is missing."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

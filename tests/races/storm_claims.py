@@ -119,9 +119,11 @@ async def _application_data(claims: Claims, session: Session) -> list[str]:
     entries = Counter(entry.body.data for entry in await session.entries() if isinstance(entry.body, Custom))
     found += [f"entry {text} is there {count} times" for text, count in entries.items() if count != 1]
     found += [f"entry {text} was not appended by anybody" for text in entries if text not in claims.entries_tried]
+    waiting = {key.partition("|")[2]: key for key in await session._runtime.storage.values("inbox")}
     for text, (lane, id) in claims.entries.items():
-        if id not in [entry.id for entry in await session.branch(lane).entries(types=["custom"])]:
-            found.append(f"entry {text} was told to be on {lane} and is not")
+        placed = id in [entry.id for entry in await session.branch(lane).entries(types=["custom"])]
+        if placed == (waiting.get(id) == f"{lane}|{id}"):
+            found.append(f"entry {text} was told to be on {lane}, or to wait there, and is {placed and 'both'}")
     return found
 
 

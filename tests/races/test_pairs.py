@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentlane import AgentLane
 from tests.races import conftest
-from tests.races.pairs import LATER, PAIRS, PLAYED
+from tests.races.pairs import PAIRS, PLAYED
 from tests.races.stage import BACKENDS
 
 for path in sorted(Path(__file__).parent.glob("test_*.py")):
@@ -33,8 +32,3 @@ def test_what_is_said_to_be_played_is_a_test_of_the_backends_it_names() -> None:
         assert each.function.__name__.startswith("test_"), each
         assert "staged" in inspect.signature(each.function).parameters, each
     assert conftest.staged._fixture_function_marker.params == BACKENDS
-
-
-@pytest.mark.parametrize("pair", LATER)
-def test_what_is_not_played_does_not_exist(pair: str) -> None:
-    assert not hasattr(AgentLane, LATER[pair]), f"{pair} can be played now: move it to PAIRS"

@@ -13,6 +13,7 @@ from agentlane import (
     LaneBusy,
     NoActiveOperation,
     Prompt,
+    Queued,
     RequestConflict,
     TextPart,
     UserMessage,
@@ -299,7 +300,7 @@ async def test_append_then_accept(staged: Staged, where: Hold) -> None:
 @plays("append/accept", first="accept")
 @pytest.mark.parametrize("where", HOLDS)
 async def test_accept_then_append(staged: Staged, where: Hold) -> None:
-    """The lane has an operation by then: the append is refused, and told which."""
+    """The lane has an operation by then: the append waits for its first boundary."""
     async with staged(["first", "second"], hold=where) as at:
         await at.end()
         at.gate.shut()
@@ -311,10 +312,10 @@ async def test_accept_then_append(staged: Staged, where: Hold) -> None:
         at.gate.open()
 
         await accepting
-        with pytest.raises(LaneBusy) as caught:
-            await appending
-        assert caught.value.details["operation_id"] == "x"
+        queued = await appending
+        assert isinstance(queued, Queued) and at.lane.tip() != queued.id
         await at.lane.drive()
+        assert [each.id for each in await at.lane.entries(limit=2)][1] == queued.id
         assert await at.sound() == ["user go", "assistant[stop] first", "user more", "assistant[stop] second"]
 
 

@@ -18,6 +18,7 @@ from agentlane import (
     ListAddress,
     ModelIdentity,
     Prompt,
+    Queued,
     TextPart,
     ToolCallPart,
     ToolResultMessage,
@@ -30,7 +31,6 @@ from agentlane.errors import (
     CorruptSession,
     InvalidMessage,
     InvalidName,
-    LaneBusy,
     UnknownBranch,
     UnknownEntry,
 )
@@ -429,19 +429,22 @@ async def test_custom_entries_are_checked_too(memory: Place) -> None:
     assert branch.tip() is None
 
 
-async def test_nothing_is_appended_while_an_operation_is_open(place: Place) -> None:
+async def test_nothing_is_placed_while_an_operation_is_open_and_not_driven(place: Place) -> None:
     session = await place.open()
     lane = await session.lane("main", agent_of("x"))
     await lane.accept(Prompt("hi"), operation_id="op")
+    tip = lane.tip()
 
-    for attempt in (
-        lane.append_message(user("a")),
-        lane.append_custom("note"),
-        session.branch("main").append_custom("n"),
-    ):
-        with pytest.raises(LaneBusy) as caught:
-            await attempt
-        assert caught.value.details["operation_id"] == "op"
+    written = [
+        await lane.append_message(user("a")),
+        await lane.append_custom("note"),
+        await session.branch("main").append_custom("n"),
+    ]
+
+    assert [type(each) for each in written] == [Queued] * 3 and lane.tip() == tip
+    await lane.resume()
+    entries = await lane.entries(newest_first=False)
+    assert [each.id for each in entries][1:-1] == [each.id for each in written]
 
 
 async def test_an_appended_answer_is_not_billed(place: Place) -> None:

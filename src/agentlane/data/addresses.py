@@ -15,6 +15,7 @@ T = TypeVar("T")
 BRANCH_TIP = "branch.tip"
 LANE_CONFIG = "lane.config"
 LANE_STATE = "lane.state"
+INBOX = "inbox"
 OP_META = "op.meta"
 OP_CONFIG = "op.config"
 OP_STATE = "op.state"
@@ -22,17 +23,19 @@ OP_ARGS = "op.args"
 OP_MEMO = "op.memo"
 OP_DECISION = "op.decision"
 PENDING_APPROVAL = "pending.approval"
+OP_RETURNED = "op.returned"
 PENDING_ENTRY = "pending.entry"
 PENDING_OUTPUT = "pending.output"
 PENDING_FRAMES = "pending.frames"
 RESULT = "result"
+RECEIPT = "receipt"
 SESSION_NAME = "session.name"
 LABEL = "label"
 
 CURRENT = (
     *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME),
-    *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_DECISION),
-    *(PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
+    *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_DECISION, OP_RETURNED),
+    *(INBOX, PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
 )
 """Namespaces of values that say where a session stands now: few, and replaced or removed as it goes on."""
 
@@ -47,6 +50,10 @@ def lane_config(lane: str) -> Address:
 
 def lane_state(lane: str) -> Address:
     return Address(LANE_STATE, lane)
+
+
+def inbox(lane: str, entry: str) -> Address:
+    return Address(INBOX, f"{lane}|{entry}")
 
 
 def op_meta(operation: str) -> Address:
@@ -77,6 +84,10 @@ def pending_approval(approval: str) -> Address:
     return Address(PENDING_APPROVAL, approval)
 
 
+def op_returned(operation: str) -> Address:
+    return Address(OP_RETURNED, operation)
+
+
 def pending_entry(entry: str) -> Address:
     return Address(PENDING_ENTRY, entry)
 
@@ -91,6 +102,10 @@ def pending_frames(operation: str, response: str) -> Address:
 
 def result(operation: str) -> Address:
     return Address(RESULT, operation)
+
+
+def receipt(lane: str, request: str) -> Address:
+    return Address(RECEIPT, f"{lane}|{request}")
 
 
 SESSION_NAME_ADDRESS = Address(SESSION_NAME, "")

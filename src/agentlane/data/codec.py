@@ -8,6 +8,7 @@ import msgspec
 
 from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import Entry, EntryBody
+from agentlane.data.inbox import QueuedInput, QueuedItem, Receipt
 from agentlane.data.messages import Frame, UserPart
 from agentlane.data.operations import LaneConfig, LaneState, OperationConfig, OperationMeta, OperationState
 from agentlane.data.results import OperationResult
@@ -54,6 +55,9 @@ CONFIG: Final[Kind[OperationConfig]] = Kind(OperationConfig, "operation's config
 STATE: Final[Kind[OperationState]] = Kind(OperationState, "operation's state")
 LANE_CONFIG: Final[Kind[LaneConfig]] = Kind(LaneConfig, "lane's configuration")
 LANE_STATE: Final[Kind[LaneState]] = Kind(LaneState, "lane's state")
+QUEUED: Final[Kind[QueuedItem]] = Kind(QueuedItem, "queued item")
+RETURNED: Final[Kind[tuple[QueuedInput, ...]]] = Kind(tuple[QueuedInput, ...], "returned input")
+RECEIPT: Final[Kind[Receipt]] = Kind(Receipt, "receipt")
 RESULT: Final[Kind[OperationResult]] = Kind(OperationResult, "result")
 APPROVAL: Final[Kind[Approval]] = Kind(Approval, "approval")
 DECISION: Final[Kind[Decision]] = Kind(Decision, "decision")

@@ -31,6 +31,10 @@ class RetryPolicy(Struct, frozen=True, gc=False, kw_only=True):
     cap_ms: int = 30_000
 
 
+PlaceMode: TypeAlias = Literal["all", "one"]
+"""How much of what waits is placed at one boundary."""
+
+
 class Limits(Struct, frozen=True, gc=False, kw_only=True):
     """The bounds an operation runs under."""
 
@@ -83,6 +87,10 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     output_retries: int | UnsetType = UNSET
     """Set where the answer has to be of the agent's output type."""
     asked: AskedModel | UnsetType = UNSET
+    steering: PlaceMode | UnsetType = UNSET
+    """Unset: all."""
+    follow_ups: PlaceMode | UnsetType = UNSET
+    """Unset: one at a time."""
 
     def model_of(self, response_id: str, model_index: int) -> ModelIdentity | None:
         """The model that was, or is to be, asked for this answer; None if there is no such model."""
@@ -174,7 +182,10 @@ CallState: TypeAlias = (
 
 
 class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):
-    """Between effects: ``next`` says whether the model is asked or the operation ends, ``trigger`` is the entry why."""
+    """Between effects: ``next`` says whether the model is asked or the operation ends, ``trigger`` is the entry why.
+
+    ``placed`` says that queued input was placed here, so that one item at a time is one for each request.
+    """
 
     next: Literal["respond", "finish"]
     trigger: str
@@ -183,6 +194,7 @@ class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     answer: str | None = None
     cancel_requested_at: int | None = None
     time_ms: int = 0
+    placed: bool = False
 
 
 class Generating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="generating"):

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from agentlane.data.approvals import Decision
+from agentlane.data.inbox import QueuedInput
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.usage import UsageTotals
 
@@ -17,6 +18,8 @@ class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     """The terminal record (``result/{op}``), written once in the commit that ends the operation.
 
     ``code`` refines the status: ``length``, ``restarts_exhausted``, ``model_unavailable``, or the error's own code.
+    ``returned`` is the input that an abort found waiting; ``next_operation`` was opened in the same commit, with the
+    submitted messages that nothing had taken as its prompt, and is driven by whoever drives it.
     """
 
     operation_id: str
@@ -40,6 +43,8 @@ class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     retry_of: str | None = None
     decisions: tuple[Decision, ...] = ()
     output: Any = None
+    returned: tuple[QueuedInput, ...] = ()
+    next_operation: str | None = None
 
 
 class Admitted(Struct, frozen=True, gc=False, kw_only=True):
@@ -106,9 +111,11 @@ class Waiting(Struct, frozen=True, gc=False):
 class AbortReceipt(Struct, frozen=True, gc=False, kw_only=True):
     """What ``request_abort`` committed: whether this call was the one that asked, and what the operation is now.
 
-    ``status`` is ``cancel_requested``, or the status of an operation that is settled already.
+    ``status`` is ``cancel_requested``, or the status of an operation that is settled already. ``returned`` is the input
+    that waited when the abort was committed: it will not be placed.
     """
 
     operation_id: str
     newly_requested: bool
     status: Literal["cancel_requested", "completed", "failed", "aborted"]
+    returned: tuple[QueuedInput, ...] = ()

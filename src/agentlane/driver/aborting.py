@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentlane.data import addresses, codec
-from agentlane.data.results import AbortReceipt
+from agentlane.data.results import AbortReceipt, OperationResult
 from agentlane.data.writes import SetValue, Write
+from agentlane.driver import queueing
 from agentlane.driver.children import family_of
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done, Line
@@ -27,7 +28,7 @@ async def request_abort(lane: LaneCore, operation_id: str) -> AbortReceipt:
     while lane.operation is None or lane.operation.id != operation_id:
         record = await settled_or_raise(lane, operation_id)
         if record is not None:
-            return AbortReceipt(operation_id=operation_id, newly_requested=False, status=record.status)
+            return _receipt_of(record)
     operation = lane.operation
     operation.abort_waiting = True
     return await together(
@@ -65,9 +66,9 @@ def _decide(lane: LaneCore, operation: OpenOperation) -> Decision[AbortReceipt] 
     id = operation.id
     operation.abort_waiting = False
     if operation.result is not None:
-        return Done(AbortReceipt(operation_id=id, newly_requested=False, status=operation.result.status))
+        return Done(_receipt_of(operation.result))
     if operation.cancelled:
-        return Done(AbortReceipt(operation_id=id, newly_requested=False, status="cancel_requested"))
+        return Done(_receipt(operation, newly_requested=False))
     after = step(operation.state, AbortRequested(lane.runtime.clock.now_ms()), operation.rules).state
     if after is None:
         raise RuntimeError("an abort request does not end an operation by itself")
@@ -75,13 +76,33 @@ def _decide(lane: LaneCore, operation: OpenOperation) -> Decision[AbortReceipt] 
     def publish(commit: Commit) -> AbortReceipt:
         operation.take_state(after, operation.usage, operation.staged)
         operation.pending = {}
+        lane.inbox.remove(waited)
+        operation.returned = returned
         if lane.running is not None:
             lane.running.abort_committed()
-        return AbortReceipt(operation_id=id, newly_requested=True, status="cancel_requested")
+        return _receipt(operation, newly_requested=True)
 
     def poke() -> None:
         if lane.running is not None:
             lane.running.poke()
 
+    waited = queueing.returned_by_abort(lane)
+    returned = tuple(item.shown() for item in waited)
     writes: list[Write] = [SetValue(addresses.op_state(id), codec.encode(after)), *voiding(operation)]
+    writes += queueing.abort_writes(lane, id, waited)
     return Decision(writes, "abort", publish, poke)
+
+
+def _receipt(operation: OpenOperation, *, newly_requested: bool) -> AbortReceipt:
+    return AbortReceipt(
+        operation_id=operation.id,
+        newly_requested=newly_requested,
+        status="cancel_requested",
+        returned=operation.returned,
+    )
+
+
+def _receipt_of(record: OperationResult) -> AbortReceipt:
+    return AbortReceipt(
+        operation_id=record.operation_id, newly_requested=False, status=record.status, returned=record.returned
+    )

@@ -94,7 +94,7 @@ def _decide(
             reason=reason,
             changed=args is not None,
         )
-    draft = OperationDraft(operation, lane.name, lane.tip, now=now)
+    draft = OperationDraft(operation, lane.name, lane.tip, now=now, inbox=lane.inbox)
     draft.decide(index, decision, args)
     if decision.allow:
         draft.take(step(draft.state, ApprovalGiven(index, id), operation.rules))

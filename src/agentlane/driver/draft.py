@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from agentlane.data import addresses, codec
 from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import EntryBody, kind_of
+from agentlane.data.inbox import QueuedState
 from agentlane.data.messages import AssistantMessage, ToolResultMessage
 from agentlane.data.operations import LaneState, OperationState, Planned, Tools
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow, UsageTotals
 from agentlane.data.writes import DeleteList, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
+from agentlane.driver.inbox import Inbox, WaitingItem
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.ids import call_id, correction_id, usage_id
@@ -25,6 +27,7 @@ from agentlane.machine.facts import (
     PlaceAnswer,
     PlaceCorrection,
     PlaceInput,
+    PlaceItems,
     PlaceResult,
     StageResult,
     StartChild,
@@ -49,6 +52,11 @@ class PathDraft:
         self.tip = id
         self.placed.append((id, body))
 
+    def place_item(self, item: WaitingItem) -> None:
+        """Append what an item of the inbox holds."""
+        for id, payload, body in zip(item.item.entries, item.payloads, item.bodies, strict=True):
+            self.place(id, body, payload)
+
     def seal_tip(self) -> None:
         """Write the moved tip, once all entries are placed."""
         if self.placed:
@@ -58,7 +66,7 @@ class PathDraft:
 class OperationDraft:
     """Steps of one operation that become one commit."""
 
-    def __init__(self, operation: OpenOperation, lane: str, tip: str | None, *, now: int) -> None:
+    def __init__(self, operation: OpenOperation, lane: str, tip: str | None, *, now: int, inbox: Inbox) -> None:
         self.operation = operation
         self.lane = lane
         self.now = now
@@ -82,6 +90,10 @@ class OperationDraft:
         self.corrections = operation.corrections
         self.output: Any = None
         """The JSON data that the operation's answer is, if that was asked for."""
+        self.successor: OpenOperation | None = None
+        self.inbox = inbox
+        self.consumed: dict[str, WaitingItem] = {}
+        """Items of the inbox that this commit takes out."""
         self._answer_text = operation.answer_text
         self._sealed: dict[int, Sealed] = {}
 
@@ -105,6 +117,9 @@ class OperationDraft:
                     self.children.append(change)
                 case PlaceCorrection():
                     self._place_correction(change)
+                case PlaceItems(items):
+                    for id in items:
+                        self._place_item(id)
                 case End():
                     self._end(change)
         if step.state is not None:
@@ -236,6 +251,18 @@ class OperationDraft:
         self._drop_side(change.index, id)
         self.path.writes.append(SetValue(addresses.pending_entry(id), sealed.payload))
 
+    def _place_item(self, id: str) -> None:
+        item = self.inbox.get(id)
+        if item is None or id in self.consumed:
+            raise RuntimeError(f"item {id} does not wait on lane {self.lane!r}")
+        self.path.place_item(item)
+        self.consume(item, "placed", self.operation.id)
+
+    def consume(self, item: WaitingItem, state: QueuedState, operation_id: str) -> None:
+        """Take an item out of the inbox with this commit."""
+        self.consumed[item.id] = item
+        self.path.writes += item.removal(self.lane, state, operation_id)
+
     def _sealed_of(self, index: int, message: ToolResultMessage) -> Sealed:
         sealed = self._sealed.get(index)
         return sealed if sealed is not None and sealed.message is message else seal_message(message)
@@ -274,7 +301,15 @@ class OperationDraft:
             retry_of=meta.retry_of,
             decisions=self.decisions,
             output=self.output if end.status == "completed" else None,
+            returned=operation.returned,
         )
+
+    def succeed(self, successor: OpenOperation) -> None:
+        """The commit that ends the operation opens this one, whose input it has placed."""
+        if self.result is None:
+            raise RuntimeError(f"operation {self.operation.id} has not ended")
+        self.successor = successor
+        self.result = replace(self.result, next_operation=successor.id)
 
     def _write_end(self, writes: list[Write], result: OperationResult) -> None:
         id = self.operation.id
@@ -282,8 +317,22 @@ class OperationDraft:
         writes.append(DeleteValue(addresses.op_config(id)))
         writes.append(DeleteValue(addresses.op_state(id)))
         writes.extend(DeleteValue(addresses.op_decision(id, each.approval_id)) for each in self.decisions)
+        if self.operation.returned:
+            writes.append(DeleteValue(addresses.op_returned(id)))
         writes.append(SetValue(addresses.result(id), codec.encode(result)))
-        writes.append(SetValue(addresses.lane_state(self.lane), codec.encode(LaneState(current=None, last=id))))
+        if self.successor is not None:
+            writes.extend(opening_writes(self.successor))
+        state = LaneState(current=result.next_operation, last=id)
+        writes.append(SetValue(addresses.lane_state(self.lane), codec.encode(state)))
+
+
+def opening_writes(operation: OpenOperation) -> list[Write]:
+    """The writes that open an operation, without those of its lane."""
+    return [
+        SetValue(addresses.op_meta(operation.id), codec.encode(operation.meta)),
+        SetValue(addresses.op_config(operation.id), codec.encode(operation.config)),
+        SetValue(addresses.op_state(operation.id), codec.encode(operation.state)),
+    ]
 
 
 def with_answers(message: AssistantMessage, inputs: tuple[str, ...]) -> AssistantMessage:

@@ -27,6 +27,7 @@ from agentlane.data.usage import Usage
 from agentlane.driver.children import ChildStart, start_child, version_of
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
+from agentlane.driver.inbox import queued_to_place
 from agentlane.driver.lane_core import LaneCore, RunningPass
 from agentlane.driver.limits import LimitWatch
 from agentlane.driver.line import Decision, Done
@@ -37,6 +38,7 @@ from agentlane.driver.questions import approval_of, expired_no, is_expired, next
 from agentlane.driver.recovery import restored_answer
 from agentlane.driver.running import RunningEffects
 from agentlane.driver.runtime import Runtime
+from agentlane.driver.succession import open_next
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.views import ResolvedCall, Resolver, fallback_of, resolve_model
 from agentlane.errors import DriveInterrupted, SessionClosed, StoreBusy
@@ -109,7 +111,7 @@ class Pass:
     @property
     def stopping(self) -> bool:
         """Whether the pass takes no new observers."""
-        return self._stopping is not None or self._ended.is_set()
+        return self._stopping is not None or self._ended.is_set() or self.operation.result is not None
 
     async def observe(self, *, wait_for_retry: bool, wait_for_answers: bool) -> Settled | Waiting:
         """Wait for the operation's end, or for a wait if the caller does not want to sit it out."""
@@ -249,8 +251,9 @@ class Pass:
             return Done(verdict)
         if self._stopping is None and not operation.abort_waiting and not operation.cancelled:
             self._effects.start_held()
-        draft = OperationDraft(operation, self.lane.name, self.lane.tip, now=self.runtime.clock.now_ms())
         self._effects.predicates.wanted.clear()
+        lane = self.lane
+        draft = OperationDraft(operation, lane.name, lane.tip, now=self.runtime.clock.now_ms(), inbox=lane.inbox)
         answered, outcomes = self._effects.answered, tuple(self._effects.outcomes)
         if answered is not None:
             message = with_answers(answered, tuple(self.lane.unanswered))
@@ -284,6 +287,8 @@ class Pass:
             return Done(verdict)
         if self._limits is not None:
             self._limits.stamp(draft)
+        if draft.result is not None and lane.inbox:
+            open_next(lane, self.agent, draft)
         version = operation.version
         children = [self._start_child(draft, each) for each in draft.children]
 
@@ -371,7 +376,7 @@ class Pass:
                 live=frozenset(running.union(effects.calls)),
                 not_begun=frozenset(effects.calls_not_begun()),
                 cut=draft.cut,
-                waiting=frozenset(effects.children_waiting(draft.now)),
+                stuck=frozenset(effects.children_waiting(draft.now)),
                 held=self._held(draft),
             )
         _, _, problem = self._model_of(state)
@@ -384,6 +389,7 @@ class Pass:
             failure=None if effects.gates is None else effects.gates.failure,
             limit=None if self._limits is None else self._limits.reached(draft),
             output=None if self._output is None else self._output.look(draft),
+            waiting=self.lane.inbox.waiting(draft.consumed),
         )
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
@@ -444,6 +450,8 @@ class Pass:
             case planning.FollowUp():
                 gates = self._effects.gates
                 self._take(draft, FollowedUp(() if gates is None else gates.follow_ups(draft)))
+            case planning.PlaceQueued():
+                self._take(draft, queued_to_place(self.lane.inbox, verdict, draft.consumed))
             case planning.Finish():
                 draft.output = None if self._output is None else self._output.value
                 self._take(draft, Finished())
@@ -521,8 +529,12 @@ class Pass:
             operation.frames.clear()
         self._effects.settled(draft.state, draft.settled_calls, answered=bool(draft.answers))
         self.lane.take_path(draft.path)
+        if draft.consumed:
+            self.lane.inbox.remove(draft.consumed.values())
         if draft.result is not None:
             self.lane.settle(operation, draft.result)
+        if draft.successor is not None:
+            self.lane.begin(draft.successor)
         for effect in draft.effects:
             # An abort or a close that came while the commit was under way is looked at here.
             if self._stopping is None and not operation.abort_waiting:

@@ -20,6 +20,7 @@ from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
 from agentlane.driver.feed import Feed
 from agentlane.driver.idle import IdleWatch
+from agentlane.driver.inbox import Inbox, RecentReceipts
 from agentlane.driver.line import Line
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.recovery import restore
@@ -73,6 +74,7 @@ class LaneCore:
         self.idle = IdleWatch(name, lambda: self.operation is None and self.running is None)
         self.exists = False
         """Whether the branch is committed."""
+        self.receipts = RecentReceipts()
         self.reset(tip, None, None, None)
         self.feed = Feed(runtime.hub, self)
         self.line = Line(runtime, self.feed)
@@ -83,12 +85,14 @@ class LaneCore:
         config: LaneConfig | None,
         state: LaneState | None,
         operation: OpenOperation | None,
+        inbox: Inbox | None = None,
     ) -> None:
         """Take what an open has read."""
         self.tip = tip
         self.config = config
         self.state = state
         self.operation = operation
+        self.inbox = Inbox() if inbox is None else inbox
         self.loaded = False
         self._forget_path()
 

@@ -17,22 +17,23 @@ from agentlane.storage.contract import Commit
 from agentlane.waiting import Outcome
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Decision(NamedTuple, Generic[T]):
+class Decision(NamedTuple, Generic[T_co]):
     """One commit to make, and what becomes true in memory, in one synchronous step, when it is made."""
 
     writes: Sequence[Write]
     boundary: str
-    publish: Callable[[Commit], T]
+    publish: Callable[[Commit], T_co]
     refused: Callable[[], None] | None = None
     """Called instead of ``publish`` when the commit is not made."""
 
 
-class Done(NamedTuple, Generic[T]):
+class Done(NamedTuple, Generic[T_co]):
     """Nothing needs to be written."""
 
-    value: T
+    value: T_co
 
 
 class Turn(Outcome[T]):

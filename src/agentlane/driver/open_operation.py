@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from agentlane.agent import Agent
 from agentlane.data.approvals import Approval, Decision
+from agentlane.data.inbox import QueuedInput
 from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserPart
 from agentlane.data.operations import OperationConfig, OperationMeta, OperationState
 from agentlane.data.results import OperationResult
@@ -40,6 +41,7 @@ class OpenOperation:
         "progress",
         "restored",
         "result",
+        "returned",
         "rules",
         "staged",
         "state",
@@ -79,6 +81,8 @@ class OpenOperation:
         """An earlier pass drove the operation, or may have: in an earlier process, or in this one."""
         self.abort_waiting = False
         """An abort stands in the line: intents that are published meanwhile start nothing."""
+        self.returned: tuple[QueuedInput, ...] = ()
+        """Input that its abort gave back."""
         self.result: OperationResult | None = None
         self.deps: Any | UnsetType = UNSET
         """What the caller gave for this operation alone, in the place of the agent's. Never stored."""
@@ -95,7 +99,12 @@ class OpenOperation:
     def configure(self, config: OperationConfig) -> None:
         """Use another configuration from the next step on."""
         self.config = config
-        self.rules = Rules(config.retry, config.limits)
+        self.rules = Rules(
+            config.retry,
+            config.limits,
+            steering="all" if config.steering is UNSET else config.steering,
+            follow_ups="one" if config.follow_ups is UNSET else config.follow_ups,
+        )
 
     @property
     def cancelled(self) -> bool:

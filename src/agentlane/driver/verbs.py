@@ -1,7 +1,8 @@
-"""Accepting work on a lane, driving it, aborting it, and the other writes of a lane; each a step of its line."""
+"""Accepting work on a lane, driving it, aborting it and configuring it; each a step of its line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -9,21 +10,22 @@ from msgspec.structs import replace
 
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
-from agentlane.data.border import clean_json
-from agentlane.data.entries import Custom, Entry, EntryBody
-from agentlane.data.messages import AssistantMessage, ModelIdentity, ToolResultMessage, UserMessage
+from agentlane.data.messages import ModelIdentity, UserMessage
 from agentlane.data.operations import AskedModel, Checkpoint, Generating, LaneConfig, LaneState, OperationMeta
 from agentlane.data.reads import id_text
 from agentlane.data.requests import Request, RequestInfo, prompt_messages, request_digest
 from agentlane.data.results import Admitted, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
+from agentlane.driver import queueing
+from agentlane.driver.appending import repair
 from agentlane.driver.children import refuse_child
-from agentlane.driver.draft import PathDraft
+from agentlane.driver.draft import PathDraft, opening_writes
 from agentlane.driver.drive import Pass
 from agentlane.driver.effects import waiting_on
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.queueing import Again
 from agentlane.errors import (
     InvalidMessage,
     LaneBusy,
@@ -33,7 +35,6 @@ from agentlane.errors import (
     UnknownOperation,
 )
 from agentlane.ids import derive
-from agentlane.machine.context import not_available
 from agentlane.names import check_name
 from agentlane.storage.contract import Commit
 
@@ -41,17 +42,13 @@ T = TypeVar("T")
 PROMPT_MESSAGES_MAX = 10_000
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """A request to ``lane``, as it was named then, checked and encoded before any line is entered."""
 
     lane: str
     kind: str
     digest: str
     sealed: tuple[tuple[bytes, UserMessage], ...]
-
-
-class _Again(NamedTuple):
-    """Something settled meanwhile: look again."""
 
 
 async def stored_result(lane: LaneCore, operation_id: str) -> OperationResult | None:
@@ -70,29 +67,28 @@ async def accept(
     """Commit a request as the lane's open operation. See ``AgentLane.accept``."""
     runtime = lane.runtime
     lane.check_writable()
-    prepared = _prepare(lane, request)
+    prepared = prepare(lane, request)
     id = runtime.ids.new() if operation_id is None else check_name(operation_id, "operation id")
     await lane.load()
     inside = lane.idle.inside()
     while True:
         if prepared.lane != lane.name:
-            prepared = _prepare(lane, request)
+            prepared = prepare(lane, request)
         settled_count = runtime.settled_count
         if operation_id is not None and (record := await stored_result(lane, id)) is not None:
             return _same_request(record.lane, record.request_digest, record.inputs, id, prepared, lane)
         await lane.idle.admission(inside=inside)
         outcome = await lane.line.run(
             lambda given=prepared, count=settled_count: (  # type: ignore[misc]
-                Done(_Again())
-                if lane.idle.holds(inside=inside)
-                else _decide_accept(lane, agent, id, given, count, deps)
+                Done(Again()) if lane.idle.holds(inside=inside) else decide_accept(lane, agent, id, given, count, deps)
             )
         )
         if isinstance(outcome, Admitted):
             return outcome
 
 
-def _prepare(lane: LaneCore, request: Request) -> _Prepared:
+def prepare(lane: LaneCore, request: Request) -> Prepared:
+    """A request's messages, checked and encoded; raises ``InvalidMessage``."""
     messages = prompt_messages(request)
     if len(messages) > PROMPT_MESSAGES_MAX:
         raise InvalidMessage(f"prompt: {len(messages)} messages; at most {PROMPT_MESSAGES_MAX} are taken at once")
@@ -101,20 +97,22 @@ def _prepare(lane: LaneCore, request: Request) -> _Prepared:
         payload, copy = codec.BODY.seal(message, f"prompt.messages[{index}]")
         if isinstance(copy, UserMessage):
             sealed.append((payload, copy))
-    return _Prepared(lane.name, "prompt", request_digest(lane.name, messages), tuple(sealed))
+    return Prepared(lane.name, "prompt", request_digest(lane.name, messages), tuple(sealed))
 
 
-def _decide_accept(
+def decide_accept(
     lane: LaneCore,
     agent: Agent[Any, Any],
     id: str,
-    prepared: _Prepared,
+    prepared: Prepared,
     settled_count: int,
     deps: Any | UnsetType,
-) -> Decision[Admitted | _Again] | Done[Admitted | _Again]:
+    also: Callable[[tuple[str, ...]], Sequence[Write]] | None = None,
+) -> Decision[Admitted | Again] | Done[Admitted | Again]:
+    """The commit that opens an operation; ``also`` gives what is written with it, for the ids of its input."""
     runtime = lane.runtime
     if prepared.lane != lane.name:
-        return Done(_Again())
+        return Done(Again())
     current = lane.operation
     if current is not None and current.id == id:
         meta = current.meta
@@ -126,7 +124,7 @@ def _decide_accept(
             f"operation id {id!r} is open on lane {runtime.open_operations[id]!r}; an id names one request on one lane"
         )
     if runtime.settled_count != settled_count:
-        return Done(_Again())
+        return Done(Again())
     if current is not None:
         raise LaneBusy(
             f"lane {lane.name!r} has the open operation {current.id}; drive or abort it first", operation_id=current.id
@@ -135,7 +133,8 @@ def _decide_accept(
         raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
     config = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
     draft = PathDraft(lane.name, lane.tip)
-    _repair(lane, draft)
+    repair(lane, draft)
+    captured = queueing.place_before_prompt(lane, draft, id)
     base = runtime.ids.new()
     inputs = tuple(derive(base, index) for index in range(len(prepared.sealed)))
     for entry_id, (payload, message) in zip(inputs, prepared.sealed, strict=True):
@@ -154,17 +153,18 @@ def _decide_accept(
     last = lane.state.last
     writes: list[Write] = [
         *draft.writes,
-        SetValue(addresses.op_meta(id), codec.encode(meta)),
-        SetValue(addresses.op_config(id), codec.encode(operation.config)),
-        SetValue(addresses.op_state(id), codec.encode(operation.state)),
+        *opening_writes(operation),
         SetValue(addresses.lane_state(lane.name), codec.encode(LaneState(current=id, last=last))),
     ]
     if config is not lane.config:
         writes.append(SetValue(addresses.lane_config(lane.name), codec.encode(config)))
+    if also is not None:
+        writes.extend(also(inputs))
     runtime.open_operations[id] = lane.name
 
-    def publish(commit: Commit) -> Admitted | _Again:
+    def publish(commit: Commit) -> Admitted | Again:
         lane.config = config
+        lane.inbox.remove(captured)
         lane.begin(operation)
         lane.take_path(draft)
         return Admitted(operation_id=id, lane=lane.name, inputs=inputs)
@@ -177,24 +177,13 @@ def _forget(lane: LaneCore, id: str) -> None:
 
 
 def _same_request(
-    lane_name: str, digest: str, inputs: tuple[str, ...], id: str, prepared: _Prepared, lane: LaneCore
+    lane_name: str, digest: str, inputs: tuple[str, ...], id: str, prepared: Prepared, lane: LaneCore
 ) -> Admitted:
     if lane_name != lane.name or digest != prepared.digest:
         raise RequestConflict(
             f"operation id {id!r} was used for another request (on lane {lane_name!r}); use a new id", operation_id=id
         )
     return Admitted(operation_id=id, lane=lane_name, inputs=inputs)
-
-
-def _repair(lane: LaneCore, draft: PathDraft) -> None:
-    """On a tip inside a batch, each call without a result on this path gets one that says so. # I10"""
-    found = lane.open_calls()
-    if found is None:
-        return
-    base = lane.runtime.ids.new()
-    for index, call in enumerate(found[1]):
-        payload, body = codec.BODY.seal(not_available(call), "result")
-        draft.place(derive(base, index), body, payload)
 
 
 async def drive(
@@ -344,65 +333,6 @@ def _asked(operation: OpenOperation) -> AskedModel | UnsetType:
         return UNSET
     model = operation.config.model_of(state.response_id, state.model_index)
     return UNSET if model is None else AskedModel(state.response_id, model)
-
-
-async def append(lane: LaneCore, body: EntryBody) -> Entry:
-    """Append an entry to an idle branch; durable on return."""
-    runtime = lane.runtime
-    lane.check_writable()
-    payload, copy = codec.BODY.seal(body, "entry")
-    await lane.load()
-
-    def decide() -> Decision[Entry]:
-        if lane.operation is not None:
-            raise LaneBusy(
-                f"lane {lane.name!r} has the open operation {lane.operation.id}; append when it has settled",
-                operation_id=lane.operation.id,
-            )
-        draft = PathDraft(lane.name, lane.tip)
-        if isinstance(copy, ToolResultMessage):
-            _check_answers_call(lane, copy)
-        elif isinstance(copy, UserMessage | AssistantMessage):
-            _repair(lane, draft)
-        draft.place(runtime.ids.new(), copy, payload)
-        draft.seal_tip()
-
-        def publish(commit: Commit) -> Entry:
-            lane.take_path(draft)
-            id = draft.placed[-1][0]
-            parent = draft.placed[-2][0] if len(draft.placed) > 1 else before
-            # A body of its own: the lane goes on with the one that it placed.
-            return codec.entry_of(id, parent, commit.first_seq + len(draft.placed) - 1, commit.at, payload)
-
-        before = lane.tip
-        return Decision(draft.writes, "append", publish)
-
-    return await lane.line.run(decide)
-
-
-def _check_answers_call(lane: LaneCore, message: ToolResultMessage) -> None:
-    """Refuse a result that is not the next one of the batch at the tip. # I5"""
-    found = lane.open_calls()
-    missing = () if found is None else found[1]
-    if all(call.id != message.call_id for call in missing):
-        raise InvalidMessage(
-            f"entry: a result for call {message.call_id!r} must follow an answer with that call and no result for it"
-        )
-    first = missing[0]
-    if first.id != message.call_id:
-        raise InvalidMessage(
-            f"entry: the result for call {first.id!r} of {first.name!r} must come before the one for call "
-            f"{message.call_id!r}; append results in the order of the answer's calls"
-        )
-    if first.name != message.name:
-        raise InvalidMessage(
-            f"entry: call {first.id!r} is one of {first.name!r}, not of {message.name!r}; name its result so"
-        )
-
-
-def custom(type: str, data: Any) -> Custom:
-    """A checked custom entry body."""
-    return Custom(type=check_name(type, "custom entry type"), data=clean_json(data, "data"))
 
 
 def check_waitable(lane: LaneCore) -> None:

@@ -119,6 +119,13 @@ class FollowedUp(Struct, frozen=True, gc=False):
     messages: tuple[tuple[str, UserMessage], ...]
 
 
+class QueuedPlaced(Struct, frozen=True, gc=False):
+    """These items of the inbox are placed, in this order; ``trigger`` is the last entry of those that are input."""
+
+    items: tuple[str, ...]
+    trigger: str | None = None
+
+
 class AbortRequested(Struct, frozen=True, gc=False):
     """Somebody asked to abort the operation."""
 
@@ -160,6 +167,7 @@ Fact: TypeAlias = (
     | ReadyPlaced
     | CallsNotBegun
     | FollowedUp
+    | QueuedPlaced
     | AbortRequested
     | Finished
     | Failed
@@ -215,6 +223,12 @@ class PlaceCorrection(Struct, frozen=True, gc=False):
     message: UserMessage
 
 
+class PlaceItems(Struct, frozen=True, gc=False):
+    """These items leave the inbox and their content becomes entries, in this order."""
+
+    items: tuple[str, ...]
+
+
 class End(Struct, frozen=True, gc=False):
     """The operation's terminal record is written and everything that belongs to it while open goes."""
 
@@ -233,7 +247,7 @@ class AskApproval(Struct, frozen=True, gc=False):
 
 
 Change: TypeAlias = (
-    PlaceAnswer | PlaceResult | PlaceInput | StageResult | AskApproval | StartChild | PlaceCorrection | End
+    PlaceAnswer | PlaceResult | PlaceInput | PlaceItems | StageResult | AskApproval | StartChild | PlaceCorrection | End
 )
 
 

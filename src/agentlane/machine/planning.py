@@ -22,6 +22,7 @@ from agentlane.data.operations import (
     OperationState,
     OutcomeReady,
     Placed,
+    PlaceMode,
     Planned,
     ReplayPolicy,
     RetryWait,
@@ -49,6 +50,17 @@ class CallView(Struct, frozen=True, gc=False):
     child: bool = False
 
 
+class Waiting(Struct, frozen=True, gc=False):
+    """How many items of the inbox wait that an open operation may place."""
+
+    writes: int = 0
+    steers: int = 0
+    follow_ups: int = 0
+
+
+NOTHING_WAITS = Waiting()
+
+
 class View(Struct, frozen=True, gc=False):
     """What this process knows besides the state.
 
@@ -64,7 +76,7 @@ class View(Struct, frozen=True, gc=False):
     not_begun: frozenset[int] = frozenset()
     cut: bool = False
     expired: frozenset[int] = frozenset()
-    waiting: frozenset[int] = frozenset()
+    stuck: frozenset[int] = frozenset()
     """Runs of other agents that cannot go on now."""
     request_live: bool = False
     request_not_begun: bool = False
@@ -78,6 +90,7 @@ class View(Struct, frozen=True, gc=False):
     """The limit of the operation that is reached."""
     output: UserMessage | ErrorInfo | None = None
     """What is wrong with the answer that would end the operation: what the model is told, or the end without that."""
+    waiting: Waiting = NOTHING_WAITS
 
 
 class AskModel(Struct, frozen=True, gc=False):
@@ -142,6 +155,14 @@ class FollowUp(Struct, frozen=True, gc=False):
     """Place what hooks have to say, and go on."""
 
 
+class PlaceQueued(Struct, frozen=True, gc=False):
+    """Place this many of the deferred writes, the steers and the follow-ups that wait, those that came first."""
+
+    writes: int = 0
+    steers: int = 0
+    follow_ups: int = 0
+
+
 class Finish(Struct, frozen=True, gc=False):
     """End the operation."""
 
@@ -190,6 +211,7 @@ Verdict: TypeAlias = (
     | SettleCalls
     | PlaceReady
     | FollowUp
+    | PlaceQueued
     | Finish
     | GiveUp
     | Fail
@@ -212,6 +234,8 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
                 return Finish()
             if view.failure is not None:
                 return Fail(view.failure)
+            if view.waiting is not NOTHING_WAITS and (placement := _plan_placement(state, view, rules)) is not None:
+                return placement
             if state.next == "finish":
                 return _plan_finish(view)
             if view.limit is not None:
@@ -249,6 +273,24 @@ def _is_ready(state: Tools, held: frozenset[int]) -> bool:
     """Whether the outcome that is next is staged. Only where it was held before."""
     index = next((index for index, call in enumerate(state.calls) if not isinstance(call, Placed)), None)
     return index is not None and index not in held and isinstance(state.calls[index], OutcomeReady)
+
+
+def _plan_placement(state: Checkpoint, view: View, rules: Rules) -> PlaceQueued | None:
+    """Writes at any boundary; steers too, and a follow-up where the run would end without one: these ask the model."""
+    waiting = view.waiting
+    steers = follow_ups = 0
+    # Input that cannot be answered waits on, and fails no run that is complete.
+    if view.model_problem is None and view.limit is None:
+        steers = _at_once(waiting.steers, rules.steering, state)
+        if state.next == "finish" and not waiting.steers:
+            follow_ups = _at_once(waiting.follow_ups, rules.follow_ups, state)
+    if not (waiting.writes or steers or follow_ups):
+        return None
+    return PlaceQueued(waiting.writes, steers, follow_ups)
+
+
+def _at_once(waiting: int, mode: PlaceMode, state: Checkpoint) -> int:
+    return waiting if mode == "all" else min(waiting, 0 if state.placed else 1)
 
 
 def may_replay(call: EffectPending, now: CallView, rules: Rules) -> bool:
@@ -293,7 +335,7 @@ def _plan_calls(state: Tools, view: View, rules: Rules) -> Verdict:
         return SettleCalls(settle) if settle else _IDLE  # type: ignore[arg-type]
     if view.expired:
         return SettleCalls(tuple((index, "expired") for index in sorted(view.expired)))
-    waiting = _drive_children(state, view.live | view.waiting)
+    waiting = _drive_children(state, view.live | view.stuck)
     return waiting or _plan_recovery(state, view, rules) or _plan_starts(state, view, rules)
 
 
@@ -351,7 +393,7 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
             continue
         now = view.calls[index]
         if isinstance(call, EffectPending | WaitingApproval | WaitingChild):
-            waits = waits or isinstance(call, WaitingApproval) or index in view.waiting
+            waits = waits or isinstance(call, WaitingApproval) or index in view.stuck
             if not now.parallel:
                 break  # it runs alone
             continue

@@ -28,6 +28,7 @@ from agentlane.data.operations import (
     OperationState,
     OutcomeReady,
     Placed,
+    PlaceMode,
     Planned,
     RetryPolicy,
     RetryWait,
@@ -62,7 +63,9 @@ from agentlane.machine.facts import (
     PlaceAnswer,
     PlaceCorrection,
     PlaceInput,
+    PlaceItems,
     PlaceResult,
+    QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
@@ -81,6 +84,8 @@ class Rules(Struct, frozen=True, gc=False):
 
     retry: RetryPolicy
     limits: Limits
+    steering: PlaceMode = "all"
+    follow_ups: PlaceMode = "one"
 
 
 def step(state: OperationState, fact: Fact, rules: Rules) -> Step:
@@ -205,6 +210,18 @@ def _unavailable(state: Checkpoint | RetryWait, fact: ModelUnavailable, rules: R
     _require(isinstance(state, RetryWait) or state.next == "respond", "the run is about to finish", state)
     ended = _end(state, "failed", state.answer, code=fact.error.code, error=fact.error)
     return Step(None, (ended,), boundary="terminal")
+
+
+# Queued input.
+
+
+def _place_queued(state: Checkpoint, fact: QueuedPlaced, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "nothing is placed once an abort is asked for", state)
+    _require(bool(fact.items), "nothing is placed", state)
+    after = state
+    if fact.trigger is not None:
+        after = Checkpoint(next="respond", trigger=fact.trigger, turn=state.turn, answer=state.answer, placed=True)
+    return Step(after, (PlaceItems(fact.items),), boundary="placement")
 
 
 # Calls.
@@ -406,6 +423,7 @@ TABLE: dict[tuple[type, type], Transition] = {
     (Generating, Interrupted): _interrupt,
     (Checkpoint, ModelUnavailable): _unavailable,
     (RetryWait, ModelUnavailable): _unavailable,
+    (Checkpoint, QueuedPlaced): _place_queued,
     (Tools, CallsIntended): _intend_calls,
     (Tools, ChildrenStarted): _start_children,
     (Tools, ReplayIntended): _intend_replay,

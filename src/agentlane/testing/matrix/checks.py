@@ -398,7 +398,7 @@ def aborts_of(history: History[Any]) -> set[str]:
         for event in history.trace.events
         if isinstance(event, Submitted) and event.name == "abort"
         for write in event.writes
-        if isinstance(write, SetValue)
+        if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE
     }
 
 

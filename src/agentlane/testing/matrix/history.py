@@ -311,7 +311,7 @@ class _WatchedStorage(WrappedStorage):
             for write in writes:
                 if isinstance(write, SetValue) and write.address.namespace == addresses.OP_CONFIG:
                     self._findings.configured(write.address.key, write.payload)
-                elif name == "abort" and isinstance(write, SetValue):
+                elif name == "abort" and isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
                     self._findings.aborted(write.address.key)
 
         self._history.written(writes)

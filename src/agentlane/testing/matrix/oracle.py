@@ -16,7 +16,7 @@ from typing import Any
 
 from agentlane.agent import Agent
 from agentlane.data.entries import Custom, Entry
-from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage
+from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage, UserMessage
 from agentlane.data.operations import WHOLE_MAX
 from agentlane.data.requests import Prompt
 from agentlane.data.results import Admitted, Settled, Waiting
@@ -153,17 +153,11 @@ def _bodies(story: Sequence[Step]) -> tuple[list[object], set[int]]:
         if not isinstance(each, Chapter):
             found.append(each)
             continue
-        found += each.inputs
-        for number, turn in enumerate(each.turns):
-            found += [body for before, body in each.follow_ups if before == number]
-            found.append(plain(turn.answer))
-            for _, body in turn.results:
-                if each.result.status == "aborted" and body.text == NOT_STARTED:
-                    given_up.add(len(found))
-                found.append(body)
-            if turn.correction is not None:
-                found.append(turn.correction)
-        found += [body for before, body in each.follow_ups if before >= len(each.turns)]
+        bodies = each.whole()
+        for at, body in enumerate(bodies):
+            if each.result.status == "aborted" and isinstance(body, ToolResultMessage) and body.text == NOT_STARTED:
+                given_up.add(len(found) + at)
+        found += bodies
     return found, given_up
 
 
@@ -205,6 +199,7 @@ class _Player:
             if chapter.turns:
                 self._verdict.complaints.append(f"I13: {chapter.result.operation_id} had nothing to try again")
             return
+        await self._queue(0)
         outcome = await lane.drive(admitted.operation_id, wait_for_retry=False)
         status, wanted = outcome.result.status if isinstance(outcome, Settled) else "waiting", chapter.result.status
         if status != wanted and not (wanted == "aborted" and _ends_by_itself(outcome)):
@@ -227,6 +222,7 @@ class _Player:
         self._turn += 1
         self._verdict.shown[self._number, self._turn] = [_shown(each) for each in request.messages]
         if self._turn < len(chapter.turns):
+            await self._queue(self._turn + 1)
             return chapter.turns[self._turn].answer
         if chapter.result.status == "aborted":
             await lane.request_abort(chapter.result.operation_id)
@@ -243,6 +239,21 @@ class _Player:
         chapter = self._chapter
         assert chapter is not None
         return [body for before, body in chapter.follow_ups if before == self._turn + 1]
+
+    async def _queue(self, turns: int) -> None:
+        """Queue what the story has placed after so many answers: writes, then what the model is asked again for."""
+        lane, chapter = self._lane, self._chapter
+        assert lane is not None and chapter is not None
+        bodies = chapter.placed_at(turns)
+        input: list[UserMessage] = []
+        if chapter.result.status != "completed" or turns < len(chapter.turns):
+            while bodies and isinstance(bodies[-1], UserMessage):
+                input.insert(0, bodies[-1])
+                bodies.pop()
+        for body in bodies:
+            await _append(lane, body)
+        if input:
+            await lane.steer(Prompt(messages=tuple(input)))
 
     def outcome(self, context: ToolContext[Any]) -> ToolResult:
         """What the story says that the call gave."""

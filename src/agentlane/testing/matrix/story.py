@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from agentlane.data import codec
-from agentlane.data.entries import Entry, EntryBody
+from agentlane.data.entries import Custom, Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
 from agentlane.data.results import OperationResult
 from agentlane.ids import correction_id, is_follow_up
@@ -31,7 +31,7 @@ class Chapter:
     ``earlier`` is how many answers the tries before it were given.
 
     ``failed`` are answers that went wrong, each with the number of answers before it that are kept: they are history,
-    and no model is shown them.
+    and no model is shown them. ``placed`` is what was queued and placed on the way, each with that number too.
     """
 
     result: OperationResult
@@ -42,6 +42,21 @@ class Chapter:
     earlier: int = 0
     follow_ups: list[tuple[int, UserMessage]] = field(default_factory=list)
     """What hooks put behind answers, each with the number of answers before it."""
+    placed: list[tuple[int, EntryBody]] = field(default_factory=list)
+
+    def placed_at(self, turns: int) -> list[EntryBody]:
+        """What was placed after so many answers and before the next."""
+        return [body for at, body in self.placed if at == turns]
+
+    def whole(self) -> list[EntryBody]:
+        """Everything of it that is kept, in order."""
+        bodies: list[EntryBody] = [*self.inputs, *self.placed_at(0)]
+        for number, turn in enumerate(self.turns, start=1):
+            bodies += [plain(turn.answer), *(body for _, body in turn.results), *self.placed_at(number)]
+            if turn.correction is not None:
+                bodies.append(turn.correction)
+            bodies += [body for at, body in self.follow_ups if at == number]
+        return bodies
 
 
 Step: TypeAlias = Chapter | EntryBody
@@ -51,6 +66,13 @@ Step: TypeAlias = Chapter | EntryBody
 def is_kept(body: EntryBody) -> bool:
     """Whether later requests show it: answers that failed or were aborted are left out."""
     return not (isinstance(body, AssistantMessage) and body.stop_reason in ("error", "aborted"))
+
+
+def is_placed(body: EntryBody) -> bool:
+    """Whether an entry of an operation, but for its input, was queued: it is no model's answer and no result."""
+    return isinstance(body, UserMessage | Custom) or (
+        isinstance(body, AssistantMessage) and is_kept(body) and body.model is None
+    )
 
 
 def kept(path: Sequence[Entry]) -> list[EntryBody]:
@@ -90,6 +112,8 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: C
             chapter.turns[-1].correction = body
         elif isinstance(body, UserMessage) and is_follow_up(entry.id):
             chapter.follow_ups.append((len(chapter.turns), body))
+        elif is_placed(body):
+            chapter.placed.append((len(chapter.turns), plain(body)))
         elif isinstance(body, AssistantMessage):
             if is_kept(body):
                 chapter.turns.append(Turn(body))
@@ -125,7 +149,7 @@ def encoded(story: Sequence[Step]) -> bytes:
         if isinstance(each, Chapter):
             turns = [[plain(turn.answer), *(body for _, body in turn.results), turn.correction] for turn in each.turns]
             ended = [each.result.status, each.result.code, each.result.retry_of]
-            parts.append([*ended, each.inputs, turns, each.follow_ups])
+            parts.append([*ended, each.inputs, turns, each.follow_ups, each.placed])
         else:
             parts.append(each)
     return codec.encode(parts)

@@ -1,5 +1,7 @@
 """The library's own scenarios for the crash matrix, which `python -m agentlane.testing.matrix` plays."""
 
+from typing import Any
+
 from agentlane.testing.matrix.builtin.aborts import ABORTS
 from agentlane.testing.matrix.builtin.asked import ASKS
 from agentlane.testing.matrix.builtin.bounds import BOUNDS
@@ -8,29 +10,20 @@ from agentlane.testing.matrix.builtin.children import CHILDREN
 from agentlane.testing.matrix.builtin.fallback import FALLBACKS
 from agentlane.testing.matrix.builtin.history import HISTORY
 from agentlane.testing.matrix.builtin.hooks import HOOKS
+from agentlane.testing.matrix.builtin.inbox import INBOX
 from agentlane.testing.matrix.builtin.limited import LIMITED
 from agentlane.testing.matrix.builtin.outputs import OUTPUTS
 from agentlane.testing.matrix.builtin.plain import PLAIN
 from agentlane.testing.matrix.builtin.writes import WRITES
+from agentlane.testing.matrix.scenario import Scenario
 
-SCENARIOS = (
+SCENARIOS: tuple[Scenario[Any], ...] = (
     *(*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES),
-    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS, *HOOKS),
+    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS, *HOOKS, *INBOX),
 )
 """Every scenario of the library's own."""
 
 __all__ = [
-    "ABORTS",
-    "ASKS",
-    "BOUNDS",
-    "CHANGED",
-    "CHILDREN",
-    "FALLBACKS",
-    "HISTORY",
-    "HOOKS",
-    "LIMITED",
-    "OUTPUTS",
-    "PLAIN",
-    "SCENARIOS",
-    "WRITES",
+    *("ABORTS", "ASKS", "BOUNDS", "CHANGED", "CHILDREN", "FALLBACKS", "HISTORY", "HOOKS", "INBOX", "LIMITED"),
+    *("OUTPUTS", "PLAIN", "SCENARIOS", "WRITES"),
 ]

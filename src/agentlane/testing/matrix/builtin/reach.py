@@ -12,6 +12,7 @@ from agentlane.testing.matrix.builtin.changed import ASKED_AGAIN, INACTIVE, ONE_
 from agentlane.testing.matrix.builtin.children import FAMILY
 from agentlane.testing.matrix.builtin.history import RENAMED, REWOUND
 from agentlane.testing.matrix.builtin.hooks import CALLS_WITH_HOOKS, RUN_WITH_HOOKS
+from agentlane.testing.matrix.builtin.inbox import EVERYTHING
 from agentlane.testing.matrix.builtin.limited import RETRIED
 from agentlane.testing.matrix.builtin.outputs import CORRECTED
 from agentlane.testing.matrix.builtin.plain import BAD_CALLS, MEMO, RETRY, SLOTS, STREAM
@@ -26,6 +27,9 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
     (RETRY, "memory", "kill@commit.settlement.{}#1", ("after",)),
     (CALLS_WITH_HOOKS, "memory", "kill@effect.hook.{}#1", ("start", "end")),
     (RUN_WITH_HOOKS, "memory", "kill@commit.follow_up.{}#1", _PARTS),
+    (EVERYTHING, "memory", "kill@commit.queue.{}#3", _PARTS),
+    (EVERYTHING, "memory", "kill@commit.cancel_queued.{}#1", _PARTS),
+    (EVERYTHING, "memory", "kill@commit.outcome_placed+placement+intent.{}#1", _PARTS),
     (REPLAYS, "memory", "kill@effect.tool.end#1 / kill@commit.replay_intent.{}#1", _PARTS),
     (REPLAYS, "memory", "kill@effect.model.start#1 / kill@commit.recovered_response.{}#1", _PARTS),
     (ABORT_TOOLS, "memory", "kill@commit.abort.{}#1", _PARTS),
