@@ -24,6 +24,7 @@ HookPoint: TypeAlias = Literal[
     "before_tool",
     "after_tool",
     "before_finish",
+    "before_navigation",
 ]
 """Where a hook is asked."""
 
@@ -38,6 +39,7 @@ DEFAULT_ON_ERROR: dict[HookPoint, OnError] = {
     "before_tool": "block",
     "after_tool": "continue",
     "before_finish": "continue",
+    "before_navigation": "block",
 }
 
 
@@ -113,8 +115,26 @@ class AfterTool(HookInfo[Deps], Generic[Deps], frozen=True, kw_only=True):
     terminate: bool
 
 
+class BeforeNavigation(Struct, Generic[Deps], frozen=True, kw_only=True):
+    """A lane that is about to move from ``from_tip`` to ``to``; None is before the first entry.
+
+    ``messages`` are those of the user that a rewind gives back; a navigation has none.
+    """
+
+    session_id: str
+    lane: str
+    deps: Deps
+    from_tip: str | None
+    to: str | None
+    label: str | None
+    messages: tuple[UserMessage, ...]
+
+
 class Block(Struct, frozen=True):
-    """Returned by a ``before_tool`` hook: the call does not start, and ``reason`` is its error result."""
+    """Returned by a ``before_tool`` hook: the call does not start, and ``reason`` is its error result.
+
+    By a ``before_navigation`` hook: the lane does not move, and ``InvalidNavigation`` says the reason.
+    """
 
     reason: str
 
@@ -129,6 +149,7 @@ TransformContextFunction: TypeAlias = Callable[[TransformContext[Any]], Returned
 AfterResponseFunction: TypeAlias = Callable[[AfterResponse[Any]], Returned[AssistantMessage]]
 BeforeFinishFunction: TypeAlias = Callable[[BeforeFinish[Any]], Returned[FollowUp | Sequence[FollowUp]]]
 BeforeToolFunction: TypeAlias = Callable[[BeforeTool[Any]], Returned[Mapping[str, Any] | Block]]
+BeforeNavigationFunction: TypeAlias = Callable[[BeforeNavigation[Any]], Returned[Block]]
 AfterToolFunction: TypeAlias = Callable[[AfterTool[Any]], Returned[ToolResult]]
 
 
@@ -169,6 +190,10 @@ def hook(
 @overload
 def hook(point: Literal["before_tool"], function: BeforeToolFunction, *, on_error: OnError | None = None) -> Hook: ...
 @overload
+def hook(
+    point: Literal["before_navigation"], function: BeforeNavigationFunction, *, on_error: OnError | None = None
+) -> Hook: ...
+@overload
 def hook(point: Literal["after_tool"], function: AfterToolFunction, *, on_error: OnError | None = None) -> Hook: ...
 def hook(point: HookPoint, function: Callable[[Any], Any], *, on_error: OnError | None = None) -> Hook:
     """A hook for ``Agent(hooks=[...])``: ``function``, plain or async, is asked at ``point``.
@@ -182,6 +207,9 @@ def hook(point: HookPoint, function: Callable[[Any], Any], *, on_error: OnError 
     - ``before_tool`` (``BeforeTool``), before a call starts: other arguments, or ``Block(reason)``.
     - ``after_tool`` (``AfterTool``), once the call's result is durable, before it is placed: another ``ToolResult``.
     - ``before_finish`` (``BeforeFinish``), before a run completes: one message or several, and the run goes on.
+
+    - ``before_navigation`` (``BeforeNavigation``), before a lane moves: ``Block(reason)``. It is asked in the task that
+      calls ``navigate`` or ``rewind``, which ends with ``InvalidNavigation`` if it says so, or fails.
 
     Several hooks of a point are asked in their order, each told what those before it made. A plain function runs on the
     event loop, so it must not block. Whatever a hook raises, or returns against its type, is a failure: of

@@ -241,10 +241,12 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         where the tip is writes nothing. Only the conversation moves: what tools did stays done. Cancelled: it moved or
         not; ``tip()`` tells.
 
-        Raises ``InvalidNavigation`` for what is no entry of this session, or a label where nothing is left behind,
-        ``LaneBusy`` while an operation is open.
+        The agent's ``before_navigation`` hooks are asked first, here, and again if the lane has moved meanwhile.
+
+        Raises ``InvalidNavigation`` for what is no entry of this session, for a label where nothing is left behind, and
+        with the reason of a hook that refuses or fails, ``LaneBusy`` while an operation is open.
         """
-        return await navigating.navigate(self._core, to, label)
+        return await navigating.navigate(self._core, self.agent, to, label)
 
     async def rewind(self, before: str, *, label: str | None = None) -> RewindResult:
         """Go back to before a user entry of this lane's path, to say it otherwise; durable on return.
@@ -255,7 +257,7 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
 
         Raises ``InvalidNavigation`` for what is no user entry on the path, ``LaneBusy`` while an operation is open.
         """
-        return await navigating.rewind(self._core, before, label)
+        return await navigating.rewind(self._core, self.agent, before, label)
 
     async def wait_idle(self) -> None:
         """Wait until no operation is open on this lane and no pass runs; returns at once if that is so.

@@ -49,6 +49,13 @@ def arguments_or_block(value: Any) -> Block | dict[str, Any]:
     raise wrong_type("an arguments object, a Block", value)
 
 
+def refusal(value: Any) -> Block:
+    """The word that a lane must not move."""
+    if isinstance(value, Block):
+        return Block(clean_text(value.reason, "reason"))
+    raise wrong_type("a Block", value)
+
+
 def result(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
     """The result of a call, bounded like a tool's."""
     if isinstance(value, ToolResult):

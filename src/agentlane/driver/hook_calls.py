@@ -32,11 +32,11 @@ class HookFailed(Exception):
 
 
 class HookCaller:
-    """Asks hooks within one effect. ``stopped`` says whether that effect was told to end."""
+    """Asks hooks about ``what``, within one effect. ``stopped`` says whether that effect was told to end."""
 
-    def __init__(self, runtime: Runtime, operation_id: str, stopped: Callable[[], bool]) -> None:
+    def __init__(self, runtime: Runtime, what: str, stopped: Callable[[], bool]) -> None:
         self._runtime = runtime
-        self._operation_id = operation_id
+        self._what = what
         self._stopped = stopped
         self.asking: Hook | None = None
         """The hook that is being asked now."""
@@ -72,7 +72,7 @@ class HookCaller:
         text = bounded_text(f"hook {hook.name!r} at {hook.point} {why}", TEXT_BYTES_MAX)
         if hook.on_error == "block":
             raise HookFailed(ErrorInfo(code=HOOK_FAILED, message=text))
-        self._runtime.found(f"operation {self._operation_id}: {text}; the hook was passed over")
+        self._runtime.found(f"{self._what}: {text}; the hook was passed over")
         return None
 
 
@@ -130,7 +130,7 @@ class HookEffect:
         self._mark = EffectMark(lane)
         self._ask = ask
         self._told = told
-        self._caller = HookCaller(lane.runtime, operation.id, self._is_stopped)
+        self._caller = HookCaller(lane.runtime, f"operation {operation.id}", self._is_stopped)
         self._grace_ms = operation.config.limits.cancel_grace_ms
         self._stopped = False
         self._ended = False

@@ -6,9 +6,11 @@ line and no operation. (A navigation that has its path summarized first is one, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.border import clean_text
 from agentlane.data.entries import Entry
@@ -16,10 +18,13 @@ from agentlane.data.messages import UserMessage
 from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.reads import id_text
 from agentlane.data.writes import SetValue, Write
+from agentlane.driver.hook_answers import refusal
+from agentlane.driver.hook_calls import HookCaller, HookFailed
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import InvalidNavigation, LaneBusy
+from agentlane.hooks import BeforeNavigation
 from agentlane.storage.contract import Commit
 
 
@@ -27,25 +32,35 @@ class _Again(NamedTuple):
     """The lane is not what it was when its path was read: read again."""
 
 
-async def navigate(lane: LaneCore, to: str | None, label: str | None) -> NavigateResult:
+async def navigate(lane: LaneCore, agent: Agent[Any, Any], to: str | None, label: str | None) -> NavigateResult:
     """Move the tip. See ``AgentLane.navigate``."""
     lane.check_writable()
     target = None if to is None else await _known(lane.runtime, to)
     mark = _label(label)
     while True:
+        tip, asked = lane.tip, await _ask(lane, agent, target, label, ())
         path = await _path(lane.runtime, target) if lane.loaded else None
-        moved = await lane.line.run(lambda path=path: _decide(lane, target, path, mark))  # type: ignore[misc]
+
+        def decide(
+            tip: str | None = tip, asked: bool = asked, path: Sequence[Entry] | None = path
+        ) -> Decision[NavigateResult | _Again] | Done[NavigateResult | _Again]:
+            _check_idle(lane)
+            return Done(_Again()) if asked and lane.tip != tip else _decide(lane, target, path, mark)
+
+        moved = await lane.line.run(decide)
         if isinstance(moved, NavigateResult):
             return moved
 
 
-async def rewind(lane: LaneCore, before: str, label: str | None) -> RewindResult:
+async def rewind(lane: LaneCore, agent: Agent[Any, Any], before: str, label: str | None) -> RewindResult:
     """Go back to before a user entry. See ``AgentLane.rewind``."""
     lane.check_writable()
     mark = _label(label)
     while True:
         tip = lane.tip
         parent, messages = await _standing(lane, tip, before)
+        if lane.tip == tip:
+            await _ask(lane, agent, parent, label, messages)
         path = await _path(lane.runtime, parent) if lane.loaded else None
 
         def decide(
@@ -82,6 +97,44 @@ def _decide(
         return result
 
     return Decision(writes, "navigate", publish)
+
+
+async def _ask(
+    lane: LaneCore, agent: Agent[Any, Any], to: str | None, label: str | None, messages: tuple[UserMessage, ...]
+) -> bool:
+    """Ask the agent's hooks whether the lane may move; whether any was asked."""
+    hooks = [hook for hook in agent.hooks if hook.point == "before_navigation"]
+    if not hooks or lane.tip == to:
+        return False
+    _check_idle(lane)
+    runtime, info = (
+        lane.runtime,
+        BeforeNavigation(
+            session_id=lane.runtime.session_id,
+            lane=lane.name,
+            deps=agent.deps,
+            from_tip=lane.tip,
+            to=to,
+            label=label,
+            messages=messages,
+        ),
+    )
+    caller = HookCaller(runtime, f"navigation of lane {lane.name!r}", _being_cancelled)
+    for hook in hooks:
+        runtime.reached("effect.hook.start")
+        try:
+            said = await caller.ask(hook, info, refusal)
+        except HookFailed as failed:
+            raise InvalidNavigation(failed.error.message, entry_id=to) from failed
+        runtime.reached("effect.hook.end")
+        if said is not None:
+            raise InvalidNavigation(f"lane {lane.name!r} does not move: {said.reason}", entry_id=to)
+    return True
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _check_idle(lane: LaneCore) -> None:

@@ -31,7 +31,7 @@ class RequestHooks:
 
     def caller(self, stopped: Callable[[], bool]) -> HookCaller:
         """Asks hooks within the request's effect."""
-        return HookCaller(self._runtime, str(self._info["operation_id"]), stopped)
+        return HookCaller(self._runtime, f"operation {self._info['operation_id']}", stopped)
 
     @property
     def wants_answers(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from agentlane.agent import Agent
 from agentlane.data.messages import TextPart, UserMessage
 from agentlane.data.requests import Prompt
+from agentlane.hooks import hook
 from agentlane.testing.matrix.builtin.hands import Hands, check_effects, mixed
 from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.scenario import Scenario
@@ -19,7 +20,8 @@ LEFT = "the first try"
 
 def _agent(life: Life[Hands]) -> Agent[Any, Any]:
     turns: list[list[Any]] = [[[call("never", x=1)], "one"], [[call("safe", x=2)], "two"], ["three"]]
-    return Agent(model=ScriptedModel(turns=turns), tools=mixed(life))
+    hooks = [hook("before_navigation", lambda info: None)]
+    return Agent(model=ScriptedModel(turns=turns), tools=mixed(life), hooks=hooks)
 
 
 async def _act(life: Life[Hands]) -> None:
