@@ -237,6 +237,30 @@ async def test_an_abort_places_the_outcome_as_it_was(place: Place, stubborn: boo
     stuck.go_on.set()
 
 
+async def test_an_abort_uses_nothing_that_hooks_have_said(place: Place) -> None:
+    """The hook of the second call has spoken; its word waited for the first call's place."""
+    stuck, quick = Stuck(), Asked(lambda info: ToolResult(content="quick"))
+
+    async def each(info: AfterTool[Any]) -> Any:
+        return await (stuck if info.arguments == {"x": 1} else quick)(info)
+
+    model = ScriptedModel([[call("do", x=1), call("do", x=2)], "done"])
+    lane = await (await place.open()).lane(
+        "main", agent_with(model, hook("after_tool", each), tools=[Hands().tool("do")])
+    )
+    running = asyncio.ensure_future(lane.run("go", operation_id="op"))
+    await stuck.entered.wait()
+    while not quick.seen:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    await lane.request_abort("op")
+
+    assert (await running).status == "aborted"
+    assert await results(lane) == ["do:1 done", "do:2 done"]
+
+
 async def test_a_call_is_staged_and_placed_in_commits_of_their_own_only_with_a_hook(place: Place) -> None:
     model = ScriptedModel(turns=[[[call("do", x=1)], "done"]] * 2)
     plan = FaultPlan()
