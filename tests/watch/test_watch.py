@@ -20,9 +20,13 @@ from agentlane import (
     LaneConfigured,
     LaneOpened,
     LaneSnapshot,
+    ModelIdentity,
+    ModelLimits,
     OperationAccepted,
     OperationAdvanced,
     OperationSettled,
+    PartDelta,
+    PartEnd,
     PathMoved,
     ProgressSaved,
     Prompt,
@@ -465,20 +469,99 @@ async def test_what_a_watcher_does_to_what_it_was_given_means_nothing() -> None:
     model = ScriptedModel([[call("count", numbers=[1, 2])], "done"], deltas=3)
     async with open_session(":memory:") as session:
         lane = await session.lane("main", Agent(model=model, tools=[count], settings={"a": {"b": 1}}))
-        await lane.configure(settings={"a": {"b": 1}})
 
         async def read() -> None:
             async for item in lane.watch():
                 spoil(item)
 
-        reading = asyncio.ensure_future(read())
+        readings = [asyncio.ensure_future(read())]
+        await asyncio.sleep(0)
+        await lane.configure(settings={"a": {"b": 1}})
+        readings.append(asyncio.ensure_future(read()))
         await asyncio.sleep(0)
         await lane.run("go")
-        reading.cancel()
+        for reading in readings:
+            reading.cancel()
 
         assert "spoiled" not in msgspec.json.encode(await lane.entries()).decode()
-        assert model.requests[1].settings == {"a": {"b": 1}}
+        assert model.requests[0].settings == model.requests[1].settings == {"a": {"b": 1}}
         assert "spoiled" not in repr(model.requests[1].messages)
+
+
+async def test_what_was_shown_of_a_call_is_nobodys_to_change() -> None:
+    model = ScriptedModel([hang([call("count", numbers=[1])])], deltas=3)
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", Agent(model=model))
+        async with lane.watch() as watch:
+            await lane.accept(Prompt("go"), operation_id="op")
+            drive = asyncio.ensure_future(lane.drive())
+            await model.hanging()
+            parts = [part.whole for part in (await first(lane.watch())).answer.parts]
+            for item in await rest(watch):
+                if isinstance(item, AnswerShown):
+                    parts += [frame.part for frame in item.frames if isinstance(frame, PartEnd)]
+            assert len(parts) == 2
+            for part in parts:
+                part.arguments["numbers"].append(2)
+            await lane.request_abort("op")
+            await drive
+        answer: Any = (await lane.messages())[-1]
+        assert [each.arguments for each in answer.content] == [{"numbers": [1]}]
+
+
+async def test_what_a_model_streams_that_was_left_behind_is_shown_to_nobody() -> None:
+    clock, go_on = ManualClock(), asyncio.Event()
+
+    class Deaf:
+        """Does not hear that it is cancelled, and says more."""
+
+        identity = ModelIdentity(provider="deaf", name="deaf")
+        limits = ModelLimits()
+
+        async def stream(self, request: Any) -> Any:
+            yield PartDelta(index=0, text="heard")
+            while not go_on.is_set():
+                try:
+                    await go_on.wait()
+                except asyncio.CancelledError:
+                    pass
+            yield PartDelta(index=0, text="unheard")
+            yield PartDelta(index=1, text="unheard")
+
+    async with open_session(":memory:", clock=clock) as session:
+        lane = await session.lane("main", Agent(model=Deaf(), cancel_grace_ms=10))
+        async with lane.watch() as watch:
+            await lane.accept(Prompt("go"), operation_id="op")
+            drive = asyncio.ensure_future(lane.drive())
+            await until(lambda: lane.inspect().operation.at == "generating")  # type: ignore[union-attr]
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await lane.request_abort("op")
+            for _ in range(20):
+                await asyncio.sleep(0)
+            clock.advance(10)
+            await drive
+            go_on.set()
+            items = await rest(watch)
+        assert "unheard" not in repr(items)
+        assert isinstance(items[-1], OperationSettled)
+        assert [frame for item in items if isinstance(item, AnswerShown) for frame in item.frames] == [
+            PartDelta(index=0, text="heard")
+        ]
+
+
+async def test_a_slow_reader_that_is_cancelled_while_it_looks_anew_looks_again(tmp_path: Path) -> None:
+    async with open_session(tmp_path / "session.db", durability="process") as session:
+        lane = await session.lane("main", Agent(model=ScriptedModel(["one"])))
+        async with lane.watch(buffer=1) as watch:
+            await anext(watch)
+            await lane.run("go")
+            looking = asyncio.ensure_future(watch.__anext__())
+            await asyncio.sleep(0)
+            looking.cancel()
+            await asyncio.wait([looking])
+            assert looking.cancelled()
+            assert await anext(watch) == Resnapshot(await first(lane.watch()))
 
 
 async def test_a_session_is_watched_with_lanes_made_meanwhile() -> None:
