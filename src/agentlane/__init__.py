@@ -54,6 +54,7 @@ from agentlane.data.results import (
     Admitted,
     ApprovalReason,
     ChildReason,
+    ExternalReason,
     OperationResult,
     RetryReason,
     Settled,
@@ -131,7 +132,7 @@ from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, Output
 from agentlane.opening import SessionOpener, open_session
 from agentlane.session import Session
 from agentlane.stream import OperationStream
-from agentlane.tool import RetryTool, Tool, ToolOptions, ToolResult, tool
+from agentlane.tool import PendingResult, RetryTool, Tool, ToolOptions, ToolResult, tool
 from agentlane.tool_context import ToolContext
 from agentlane.watch import Watch
 
@@ -178,6 +179,7 @@ __all__ = [
     "EntryAdded",
     "ErrorInfo",
     "Event",
+    "ExternalReason",
     "FollowUp",
     "Hook",
     "HookInfo",
@@ -223,6 +225,7 @@ __all__ = [
     "PartialAnswer",
     "PathMoved",
     "PayloadTooLarge",
+    "PendingResult",
     "PlaceMode",
     "ProgressSaved",
     "Prompt",

@@ -152,9 +152,10 @@ class RequestConflict(AgentLaneError):
 
 
 class ApprovalNotPending(AgentLaneError):
-    """An approval or a question is answered already, void, or not known; ``details["became"]`` says which.
+    """What was to be answered or delivered is answered already, void, or not known; ``details["became"]`` says which.
 
-    It is ``allowed``, ``denied``, ``expired`` or ``unknown``.
+    Of an approval it is ``allowed``, ``denied``, ``expired`` or ``unknown``; of a call whose result is delivered its
+    status (``effect_pending`` while its tool has not returned), ``aborting`` or ``unknown``.
     """
 
     code = "approval_not_pending"

@@ -17,7 +17,7 @@ from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import aborting, deciding, idle, navigating, retrying, submitting, verbs
+from agentlane.driver import aborting, deciding, delivering, idle, navigating, retrying, submitting, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import InvalidMessage, NoActiveOperation
@@ -283,6 +283,19 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         ``SessionFaulted`` while it waits, ``InvalidMessage`` for what is no function.
         """
         return await idle.run_when_idle(self._core, function)
+
+    async def deliver(self, call_id: str, result: Any) -> None:
+        """Give the result of a call whose tool returned ``PendingResult``, once; durable on return.
+
+        It may be all that a tool returns: text, JSON data, parts, or a ``ToolResult``; what does not fit is cut as of a
+        tool. Works before anything drives, in any process, from any task, and wakes a drive that waits. Cancelled: it
+        is delivered or not; ``inspect()`` tells.
+
+        Raises ``ApprovalNotPending`` for a call that does not wait for its result (``details["became"]``: it has one,
+        its tool has not returned yet, its operation is being aborted, or it is not known), ``InvalidMessage`` for a
+        value that cannot be kept.
+        """
+        await delivering.deliver(self._core, self.agent, call_id, result)
 
     async def configure(
         self,

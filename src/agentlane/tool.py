@@ -36,6 +36,10 @@ class ToolResult(Struct, frozen=True, kw_only=True):
     terminate: bool = False
 
 
+class PendingResult(Struct, frozen=True):
+    """What a tool returns when its result comes later: the call then waits, over restarts, until ``lane.deliver``."""
+
+
 class RetryTool(Exception):
     """Raised by a tool to have the model mend its call: the text becomes the call's error result."""
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from agentlane import Prompt, TextPart, Usage, UserMessage, accept, drive, request_abort, requestAbort
+from agentlane import (
+    ExternalReason,
+    Prompt,
+    TextPart,
+    Usage,
+    UserMessage,
+    Waiting,
+    accept,
+    drive,
+    request_abort,
+    requestAbort,
+)
 from tests.cancellation.recipes import Call, recipe
 from tests.cancellation.world import World
 
@@ -229,6 +240,22 @@ async def decide_no(world: World) -> Call:
     (asked,) = world.session.approvals()
     world.beside(lane.drive(wait_for_answers=True))
     return lambda: lane.decide(asked.approval_id, allow=False, reason="no")
+
+
+@recipe("AgentLane.deliver")
+async def deliver(world: World) -> Call:
+    lane = await world.accept("call later")
+    waiting = await lane.drive()
+    assert isinstance(waiting, Waiting)
+    (reason,) = waiting.reasons
+    assert isinstance(reason, ExternalReason)
+    return lambda: lane.deliver(reason.call_id, {"rows": 1})
+
+
+@recipe("AgentLane.drive", case="until a result is delivered")
+async def drive_until_a_result(world: World) -> Call:
+    lane = await world.accept("call later")
+    return lane.drive
 
 
 @recipe("AgentLane.drive", case="until an answer")

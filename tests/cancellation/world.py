@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from agentlane import (
     Agent,
     AgentLane,
+    ExternalReason,
     ListAddress,
+    PendingResult,
     Prompt,
     Session,
     SessionFaulted,
@@ -61,7 +63,7 @@ class World:
             model=self.talker,
             tools=[
                 *(Tool("wait", self._wait), Tool("save", self._save), Tool("tell", self._tell)),
-                Tool("ask", self._tell, approval=True),
+                *(Tool("ask", self._tell, approval=True), Tool("later", self._later)),
             ],
             cancel_grace_ms=0,
         )
@@ -212,6 +214,10 @@ class World:
         await ctx.set_memo("new", 1)
         return f"memo {await ctx.memo('new')}"
 
+    async def _later(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> PendingResult:
+        await ctx.set_memo("new", 1)
+        return PendingResult()
+
     async def _tell(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
         return "told"
 
@@ -254,6 +260,9 @@ class World:
             elif isinstance(waiting := await lane.drive(wait_for_retry=False), Waiting):
                 for approval in self.session.approvals():
                     await lane.decide(approval.approval_id, allow=True)
+                for reason in waiting.reasons:
+                    if isinstance(reason, ExternalReason):
+                        await lane.deliver(reason.call_id, "delivered")
                 if waiting.wake_at is not None:
                     self.clock.advance(waiting.wake_at - self.clock.now_ms())
         assert lane.inspect().operation is None, "an operation is open that no drive ends"

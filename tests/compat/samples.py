@@ -48,6 +48,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.data.requests import RequestInfo
 from agentlane.data.results import OperationResult
@@ -192,6 +193,7 @@ APPROVAL = Approval(
     digest="d" * 32,
     asked_at=1000,
 )
+DEFERRED_STATE = Tools(calls=(WaitingExternal("never"), WaitingExternal("safe", 2, 1)), answer=ANSWER)
 DECISION = Decision(
     approval_id="a-1",
     call_id=ENTRY,
@@ -316,6 +318,7 @@ SAMPLES: dict[str, Sample] = {
     "result.retry": Sample(codec.RESULT, replace(RESULT, retry_of="op-0")),
     "result.decided": Sample(codec.RESULT, replace(RESULT, decisions=(DECISION,))),
     "op.state.tools.asked": Sample(codec.STATE, ASKED_STATE),
+    "op.state.tools.deferred": Sample(codec.STATE, DEFERRED_STATE),
     "op.args": Sample(codec.JSON, {"path": "b"}),
     "op.decision.bare": Sample(
         codec.DECISION,

@@ -72,6 +72,7 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         results.RetryReason,
         results.ApprovalReason,
         results.ChildReason,
+        results.ExternalReason,
         results.Waiting,
         results.AbortReceipt,
         usage.Stats,

@@ -153,6 +153,7 @@ REDUCED = (
         scope_rules(attempts=1, restarts=1, replays=2),
         ASKED_KINDS,
         lost=LOST_ASKED,
+        deferring=True,
     ),
     Scope(
         "two calls that people are asked about, one replay",
@@ -161,6 +162,7 @@ REDUCED = (
         ASKED_KINDS,
         room=(1, 2),
         lost=LOST_ASKED,
+        deferring=True,
     ),
     Scope("runs of other agents", 2, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), WITH_CHILDREN),
     Scope(

@@ -22,6 +22,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.data.results import Status
 from agentlane.ids import call_id, correction_id
@@ -31,6 +32,7 @@ from agentlane.machine.facts import (
     ApprovalGiven,
     ApprovalsAsked,
     AskApproval,
+    CallsDeferred,
     CallsIntended,
     CallsNotBegun,
     ChildrenStarted,
@@ -130,6 +132,11 @@ class _Judged:
                 hold("I6 intents", not effects, self)
                 hold("yes", world.calls[fact.index].answer == "asked" and not world.aborted, self)
                 return self._answer_of([fact.index], "given")
+            case CallsDeferred():
+                self._only()
+                hold("I6 intents", not effects, self)
+                hold("truth", all(world.calls[index].process == "running" for index in fact.indices), self)
+                return self._answer_of(list(fact.indices), "deferred")
             case OutcomesArrived() | ReadyPlaced():
                 hold("I6 intents", not effects, self)
                 return self._settled(fact)
@@ -319,10 +326,10 @@ class _Judged:
             hold("I7 never", not call.barred, self)
         return self._answer_of(indices, "asked")
 
-    def _answer_of(self, indices: list[int], answer: Literal["asked", "given"]) -> World:
+    def _answer_of(self, indices: list[int], answer: Literal["asked", "given", "deferred"]) -> World:
         calls = list(self.world.calls)
         for index in indices:
-            calls[index] = calls[index]._replace(answer=answer)
+            calls[index] = calls[index]._replace(answer=answer, process="", alone=False)
         self._others_unmoved(indices)
         return self.world._replace(calls=tuple(calls))
 
@@ -476,6 +483,9 @@ def _says(call: CallState, happened: Call) -> bool:
         case WaitingApproval():
             counts = (happened.intents, max(happened.intents - 1, 0))
             return (call.attempt, call.replays) == counts and happened.answer == "asked" and happened.result == ""
+        case WaitingExternal():
+            counts = (happened.intents, happened.intents - 1)
+            return (call.attempt, call.replays) == counts and happened.answer == "deferred"
         case EffectPending():
             expected = ("given" if call.permit else "used") if isinstance(call, EffectGranted) else ""
             counts = (happened.intents, happened.intents - 1)

@@ -18,6 +18,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.machine.planning import (
     AskAgain,
@@ -65,7 +66,7 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
             )
             hold("liveness", runs or asking or _next(world) in view.held, told)
         case AwaitAnswers():
-            waits = any(call.answer == "asked" or call.process == "waiting" for call in world.calls)
+            waits = any(call.answer in ("asked", "deferred") or call.process == "waiting" for call in world.calls)
             hold("liveness", waits and not world.aborted, told)
             hold("liveness", not any(call.process in LIVE for call in world.calls), told)
             hold("yes", not _may_go_on(world, view.calls), told)
@@ -155,7 +156,9 @@ def check_told(world: World, verdict: Verdict) -> None:
     """Raise ``Violation`` if the verdict says of a call what the past of this world contradicts."""
     if isinstance(verdict, SettleCalls):
         for index, why in verdict.calls:
-            hold("truth", why in ("interrupted", "expired") or not world.calls[index].begun, (verdict, world))
+            hold(
+                "truth", why in ("interrupted", "aborted", "expired") or not world.calls[index].begun, (verdict, world)
+            )
 
 
 def _may_go_on(world: World, views: Sequence[CallView]) -> bool:
@@ -167,7 +170,7 @@ def _may_go_on(world: World, views: Sequence[CallView]) -> bool:
     for call, seen, happened in zip(state.calls, views, world.calls, strict=True):
         if isinstance(call, OutcomeReady | Placed):
             continue
-        if not isinstance(call, WaitingApproval) and happened.process != "waiting":
+        if not isinstance(call, WaitingApproval | WaitingExternal) and happened.process != "waiting":
             return seen.parallel or not waits
         waits = True
         if not seen.parallel:
@@ -207,7 +210,7 @@ def _due(
                 if by_yes and not may_run_again(call.policy, call.replays, seen, rules):
                     found.append(index)
             continue
-        refused = not isinstance(call, EffectPending | WaitingApproval) and (seen.problem is not None)
+        refused = not isinstance(call, EffectPending | WaitingApproval | WaitingExternal) and (seen.problem is not None)
         if not seen.parallel and before and not refused:
             break
         if not refused and _wants(call, seen) == approval:
@@ -262,7 +265,7 @@ def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts:
 
 def _is_about_to_start(call: CallState, seen: CallView) -> bool:
     """Whether a call before others is neither one that waits for an answer nor one that is about to."""
-    if isinstance(call, WaitingApproval | WaitingChild):
+    if isinstance(call, WaitingApproval | WaitingExternal | WaitingChild):
         return not seen.parallel
     return _wants(call, seen) == "no" or not seen.parallel
 
@@ -305,6 +308,8 @@ def _check_settled(world: World, view: CallView, rules: Rules, index: int, why: 
             hold("truth", process == "" or call.replays > 0, told)
             by_yes = may_run_again_by_a_yes(call.policy, call.replays, view, rules)
             hold("policies", world.aborted or not by_yes, told)
+        case "aborted":
+            hold("truth", isinstance(call, WaitingExternal) and world.aborted, told)
         case "expired":
             hold("truth", isinstance(call, WaitingApproval) and not world.aborted, told)
         case "refused":

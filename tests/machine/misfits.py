@@ -27,6 +27,7 @@ from agentlane.machine.facts import (
     Answered,
     ApprovalGiven,
     ApprovalsAsked,
+    CallsDeferred,
     CallsIntended,
     CallsNotBegun,
     ChildrenStarted,
@@ -71,6 +72,7 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield CallsNotBegun(())
     yield ApprovalsAsked(())
     yield ChildrenStarted(())
+    yield CallsDeferred(())
     count = len(state.calls) if isinstance(state, Tools) else 1
     yield ReadyPlaced()
     yield ReadyPlaced((), frozenset(range(count)))
@@ -88,6 +90,7 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
             yield CallsIntended(tuple((index, "safe") for index in indices))
             yield CallsNotBegun(indices)
             yield ChildrenStarted(indices)
+            yield CallsDeferred(indices)
             yield OutcomesArrived(tuple(outcome(index) for index in indices))
 
 
@@ -144,7 +147,7 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
             while end < len(calls) and isinstance(calls[end], OutcomeReady) and end not in held:
                 end += 1
             return first < end and all(first <= each.index < end for each in changed)
-        case CallsNotBegun(indices):
+        case CallsNotBegun(indices) | CallsDeferred(indices):
             begun = [calls[index] for index in indices] if calls else []
             return bool(begun) and all(isinstance(call, EffectPending) and not _permitted(call) for call in begun)
         case _:

@@ -20,6 +20,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.machine import planning, table
 from agentlane.machine.facts import (
@@ -27,6 +28,7 @@ from agentlane.machine.facts import (
     Answered,
     ApprovalGiven,
     ApprovalsAsked,
+    CallsDeferred,
     CallsIntended,
     CallsNotBegun,
     ChildrenStarted,
@@ -203,7 +205,7 @@ class Moves:
 
     def _kinds(self, world: World, call: CallState, happened: Call) -> tuple[CallView, ...]:
         """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
-        if isinstance(call, WaitingApproval):
+        if isinstance(call, WaitingApproval | WaitingExternal):
             return PLAIN, BARRIER, MISSING
         if isinstance(call, WaitingChild):
             return (CHILD_BARRIER,) if happened.alone else (CHILD, CHILD_BARRIER, MISSING)
@@ -263,6 +265,11 @@ class Moves:
                 yield Move(f"child {index} can go on", _with(world, [index], process=""))
             elif isinstance(call, WaitingChild) and happened.process == "running":
                 yield Move(f"child {index} waits", _with(world, [index], process="waiting"), calm=False)
+            elif isinstance(call, WaitingExternal) and not world.aborted:
+                delivered = OutcomesArrived((Outcome(index, REAL[index]),))
+                yield Move(delivered, self._taken(world, delivered))
+            if self.scope.deferring and happened.process == "running":
+                yield Move(CallsDeferred((index,)), self._taken(world, CallsDeferred((index,))))
         running = [index for index, call in enumerate(world.calls) if call.process == "running"]
         for count in range(1, len(running) + 1):
             for order in permutations(running, count):

@@ -23,6 +23,7 @@ from agentlane.data.operations import (
     RetryWait,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.machine.planning import (
     AskAgain,
@@ -444,6 +445,20 @@ def test_under_abort_what_waits_is_settled_by_whether_it_ever_began() -> None:
     assert plan(state, view(ASKED, ok("ask"), ASKED), RULES) == SettleCalls(
         ((0, "not_started"), (1, "interrupted"), (2, "not_started"))
     )
+
+
+# Calls whose result is delivered.
+
+
+def test_a_call_whose_result_is_delivered_waits_and_never_runs_again() -> None:
+    later = WaitingExternal("safe")
+
+    assert starting(plan(tools(later, P), view(ok(), ok()), rules(max_parallel=1))) == [1]
+    assert plan(tools(later, D), view(ok(), ok()), RULES) == AwaitAnswers()
+    assert plan(tools(later, P), view(ok(), alone()), RULES) == AwaitAnswers()
+    assert plan(tools(later, P), view(alone(), ok()), RULES) == AwaitAnswers()
+    assert plan(tools(later, N), view(ok(), ok(), live={1}), RULES) == Idle()
+    assert plan(tools(later, cancelled_at=1), view(ok()), RULES) == SettleCalls(((0, "aborted"),))
 
 
 # Cut answers.

@@ -28,6 +28,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.ids import call_id
 from agentlane.machine.facts import (
@@ -36,6 +37,7 @@ from agentlane.machine.facts import (
     ApprovalGiven,
     ApprovalsAsked,
     AskApproval,
+    CallsDeferred,
     CallsIntended,
     CallsNotBegun,
     ChildrenStarted,
@@ -618,6 +620,18 @@ ROWS = [
         Step(tools(Approved("a"), EffectGranted("ask", 2, 1, "b", permit=True)), boundary="close"),
     ),
     Row(
+        "a tool returns, and its result comes later",
+        tools(EffectPending("safe", 2, 1), EffectGranted("never", 1, 0, "a"), NEVER),
+        CallsDeferred((0, 1)),
+        Step(tools(WaitingExternal("safe", 2, 1), WaitingExternal("never", 1, 0), NEVER), boundary="deferred"),
+    ),
+    Row(
+        "what is delivered is the outcome of a call that waits for it",
+        tools(WaitingExternal("never"), NEVER),
+        OutcomesArrived((outcome(0, terminate=True),)),
+        Step(tools(Placed(True), NEVER), (PlaceResult(ANSWER, 0, result(0)),), boundary="outcome_placed"),
+    ),
+    Row(
         "a no is the outcome of a call that waits",
         tools(WaitingApproval("a"), NEVER),
         OutcomesArrived((outcome(0),)),
@@ -740,6 +754,7 @@ FACTS: list[Fact] = [
     ReplayIntended(0, "safe"),
     ApprovalsAsked(((0, "a"),)),
     ApprovalGiven(0, "a"),
+    CallsDeferred((0,)),
     OutcomesArrived((outcome(0),)),
     ReadyPlaced(),
     CallsNotBegun((0,)),
@@ -812,6 +827,10 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("call 0 was not under way", tools(SAFE), CallsNotBegun((0, 0, 0))),
     ("call 0 was not under way", tools(EffectGranted("ask", 2, 1, "a", permit=True)), CallsNotBegun((0,))),
     ("nobody is asked once an abort is asked for", cancelled(tools(Planned())), ApprovalsAsked(((0, "a"),))),
+    ("no call is named", tools(NEVER), CallsDeferred(())),
+    ("call 0 was not under way", tools(WaitingExternal("safe")), CallsDeferred((0,))),
+    ("call 0 was not under way", tools(WaitingExternal("safe")), ReplayIntended(0, "safe")),
+    ("call 0 was not under way", tools(EffectGranted("ask", 2, 1, "a", permit=True)), CallsDeferred((0,))),
     ("nothing is asked", tools(Planned()), ApprovalsAsked(())),
     ("there is nothing to ask about call 0", tools(WaitingApproval("a")), ApprovalsAsked(((0, "b"),))),
     ("there is nothing to ask about call 0", tools(Placed(), SAFE), ApprovalsAsked(((0, "b"),))),

@@ -31,8 +31,9 @@ class Call(NamedTuple):
     barred: bool = False
     """Its effect began while ``never`` was its policy."""
     result: Literal["", "staged", "placed"] = ""
-    answer: Literal["", "asked", "given", "used"] = ""
-    """A person is asked about it; said yes; and that yes is what it was started by last."""
+    answer: Literal["", "asked", "given", "used", "deferred"] = ""
+    """A person is asked about it; said yes; and that yes is what it was started by last. Or its tool returned without
+    a result, which is to be delivered."""
     child: bool = False
     """It is another agent's run, accepted as an operation of its own: what runs here is that somebody drives it."""
 
@@ -89,6 +90,8 @@ class Scope(NamedTuple):
     """Whether outcomes may be held, for a hook to speak before they are placed."""
     room: tuple[int, ...] = (1, 2, 3)
     """What ``max_parallel`` may be at this moment."""
+    deferring: bool = False
+    """Whether tools may return without a result."""
     lost: tuple[CallView, ...] = ()
     """What a call of an earlier life may be like now; nothing is ``LOST_KINDS``."""
     queued: int = 0

@@ -48,6 +48,8 @@ PAIRS: dict[str, tuple[str, str]] = {
     "configure/intent": ("configure", "intent"),
     "configure/outcome": ("configure", "outcome"),
     "delete/accept": ("delete", "accept"),
+    "deliver/abort": ("deliver", "abort"),
+    "deliver/deliver": ("one", "other"),
     "drive/drive": ("one", "other"),
     "drive/settlement": ("drive", "settlement"),
     "frames/settlement": ("frames", "settlement"),

@@ -6,11 +6,21 @@ A gate holds commits back, so both orders are played, step by step, on each back
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from agentlane import ApprovalNotPending, Decision, SessionClosed, Waiting
-from agentlane.machine.outcomes import EXPIRED, NOT_STARTED
+from agentlane import (
+    ApprovalNotPending,
+    Decision,
+    ExternalReason,
+    PendingResult,
+    SessionClosed,
+    Tool,
+    ToolContext,
+    Waiting,
+)
+from agentlane.machine.outcomes import ABORTED, EXPIRED, NOT_STARTED
 from agentlane.testing.gates import Hold
 from agentlane.testing.script import call
 from tests.races.pairs import plays
@@ -197,3 +207,62 @@ async def test_a_close_before_the_effect_begins_loses_no_yes(staged: Staged, rep
         assert settled(await at.lane.drive("op")).status == "completed"
         assert len(at.tools.starts) == 1 + replay
         await at.sound()
+
+
+# Results that are delivered.
+
+
+async def _later(arguments: dict[str, Any], ctx: ToolContext[Any]) -> PendingResult:
+    return PendingResult()
+
+
+async def deferred(at: Stage) -> str:
+    """Drive until it waits for one result: the call's id."""
+    outcome = await at.lane.drive("op")
+    assert isinstance(outcome, Waiting) and isinstance(outcome.reasons[0], ExternalReason)
+    return outcome.reasons[0].call_id
+
+
+@plays("deliver/abort", first="deliver")
+@plays("deliver/abort", first="abort")
+@pytest.mark.parametrize("where", HOLDS)
+@pytest.mark.parametrize("first", ["deliver", "abort"])
+async def test_deliver_and_abort(staged: Staged, where: Hold, first: str) -> None:
+    """What is handed over before the abort stands; behind it there is the aborted result, and the other is refused."""
+    async with staged([[call("later")], "not asked"], Tool("later", _later), hold=where) as at:
+        id = await deferred(at)
+        at.gate.shut()
+        steps = {"deliver": lambda: at.lane.deliver(id, "here"), "abort": lambda: at.lane.request_abort("op")}
+        one: asyncio.Future[Any] = asyncio.ensure_future(steps.pop(first)())
+        await at.gate.arrived()
+        other: asyncio.Future[Any] = asyncio.ensure_future(next(iter(steps.values()))())
+        await turns()
+        assert at.gate.held == (("delivery+outcome_placed" if first == "deliver" else "abort"),)
+        at.gate.open()
+        await one
+        (told,) = await asyncio.gather(other, return_exceptions=True)
+
+        assert isinstance(told, ApprovalNotPending) == (first == "abort")
+        assert settled(await at.lane.drive("op")).status == "aborted"
+        last = (await at.sound())[-1]
+        assert last == "result here" if first == "deliver" else ABORTED in last
+
+
+@plays("deliver/deliver", first="one")
+@plays("deliver/deliver", first="other")
+async def test_two_results(staged: Staged) -> None:
+    """The one that is handed over first is the call's; the other is refused, and the call has one result."""
+    async with staged([[call("later")], "done"], Tool("later", _later)) as at:
+        id = await deferred(at)
+        at.gate.shut()
+        one = asyncio.ensure_future(at.lane.deliver(id, "one"))
+        await at.gate.arrived()
+        other = asyncio.ensure_future(at.lane.deliver(id, "other"))
+        await turns()
+        at.gate.open()
+
+        await one
+        with pytest.raises(ApprovalNotPending):
+            await other
+        assert settled(await at.lane.drive("op")).status == "completed"
+        assert (await at.sound())[-2:] == ["result one", "assistant[stop] done"]

@@ -29,6 +29,7 @@ from agentlane import (
     Custom,
     Decision,
     Entry,
+    ExternalReason,
     Hook,
     ImagePart,
     LaneBusy,
@@ -215,6 +216,8 @@ async def work() -> None:
                         assert_type(reason.not_before, int)
                     elif isinstance(reason, ChildReason):
                         assert_type(reason.operation_id, str)
+                    elif isinstance(reason, ExternalReason):
+                        await lane.deliver(reason.call_id, {"rows": 3})
                     else:
                         assert_type(reason.expires_at, int | None)
                         assert_type(await lane.decide(reason.approval_id, allow=True, by="me"), Decision)

@@ -13,7 +13,14 @@ from agentlane.data.results import OperationResult, Status
 
 Phase: TypeAlias = Literal["checkpoint", "generating", "retry_wait", "tools"]
 CallStatus: TypeAlias = Literal[
-    "planned", "waiting_approval", "approved", "effect_pending", "waiting_child", "outcome_ready", "placed"
+    "planned",
+    "waiting_approval",
+    "approved",
+    "effect_pending",
+    "waiting_external",
+    "waiting_child",
+    "outcome_ready",
+    "placed",
 ]
 
 

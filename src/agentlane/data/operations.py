@@ -160,6 +160,14 @@ class WaitingApproval(Struct, frozen=True, gc=False, array_like=True, tag="waiti
     replays: int = 0
 
 
+class WaitingExternal(Struct, frozen=True, gc=False, array_like=True, tag="waiting_external"):
+    """The tool has returned and its result is delivered later, by whoever has it. It never runs again."""
+
+    policy: ReplayPolicy
+    attempt: int = 1
+    replays: int = 0
+
+
 class OutcomeReady(Struct, frozen=True, gc=False, array_like=True, tag="outcome_ready"):
     """The outcome is durable (staged) and waits for the calls before it."""
 
@@ -177,7 +185,15 @@ class WaitingChild(Struct, frozen=True, gc=False, array_like=True, tag="waiting_
 
 
 CallState: TypeAlias = (
-    Planned | Approved | WaitingApproval | EffectPending | EffectGranted | WaitingChild | OutcomeReady | Placed
+    Planned
+    | Approved
+    | WaitingApproval
+    | WaitingExternal
+    | EffectPending
+    | EffectGranted
+    | WaitingChild
+    | OutcomeReady
+    | Placed
 )
 
 

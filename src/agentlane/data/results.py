@@ -78,6 +78,13 @@ class ApprovalReason(Struct, frozen=True, gc=False, kw_only=True, tag="approval"
     expires_at: int | None = None
 
 
+class ExternalReason(Struct, frozen=True, gc=False, kw_only=True, tag="external"):
+    """A tool has said that the result of its call is delivered later; ``lane.deliver`` takes it."""
+
+    call_id: str
+    tool: str
+
+
 class ChildReason(Struct, frozen=True, gc=False, kw_only=True, tag="child"):
     """A run of another agent, the operation of the call, waits itself: ``reasons`` says for what."""
 
@@ -87,7 +94,7 @@ class ChildReason(Struct, frozen=True, gc=False, kw_only=True, tag="child"):
     reasons: tuple[WaitReason, ...]
 
 
-WaitReason: TypeAlias = RetryReason | ApprovalReason | ChildReason
+WaitReason: TypeAlias = RetryReason | ApprovalReason | ExternalReason | ChildReason
 
 
 def is_for_retry(reason: WaitReason) -> bool:

@@ -12,7 +12,7 @@ from agentlane.driver import line
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
-from agentlane.driver.questions import expired_no, is_expired
+from agentlane.driver.questions import expired_no, held_outcomes, is_expired
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.verbs import stored_result
 from agentlane.errors import ApprovalNotPending, InvalidMessage
@@ -49,7 +49,7 @@ async def decide(
     given = None if args is None else _checked(agent, found[2], args, allow=allow)
     try:
         decision: Decision = await lane.line.run(
-            lambda: _decide(lane, id, allow=allow, reason=reason, by=by, args=given)
+            lambda: _decide(lane, agent, id, allow=allow, reason=reason, by=by, args=given)
         )
     except _Gone:
         await _not_pending(lane, id)
@@ -72,7 +72,14 @@ def _pending(lane: LaneCore, id: str) -> tuple[OpenOperation, int, Approval] | N
 
 
 def _decide(
-    lane: LaneCore, id: str, *, allow: bool, reason: str | None, by: str | None, args: dict[str, Any] | None
+    lane: LaneCore,
+    agent: Agent[Any, Any],
+    id: str,
+    *,
+    allow: bool,
+    reason: str | None,
+    by: str | None,
+    args: dict[str, Any] | None,
 ) -> line.Decision[Decision]:
     found = _pending(lane, id)
     if found is None:
@@ -100,9 +107,9 @@ def _decide(
         draft.take(step(draft.state, ApprovalGiven(index, id), operation.rules))
     else:
         sealed = _refusal(operation, index, approval, decision)
-        draft.take(
-            step(draft.state, OutcomesArrived((Outcome(index, sealed.message),)), operation.rules), {index: sealed}
-        )
+        outcome = Outcome(index, sealed.message)
+        fact = OutcomesArrived((outcome,), held_outcomes(lane, operation, agent))
+        draft.take(step(draft.state, fact, operation.rules), {index: sealed})
 
     def publish(commit: Commit) -> Decision:
         draft.hand_over()

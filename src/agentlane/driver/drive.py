@@ -47,6 +47,7 @@ from agentlane.machine import planning
 from agentlane.machine.facts import (
     Answered,
     ApprovalsAsked,
+    CallsDeferred,
     CallsIntended,
     CallsNotBegun,
     ChildrenStarted,
@@ -322,6 +323,12 @@ class Pass:
         draft.take(step(draft.state, fact, self.operation.rules), sealed)
 
     def _take_outcomes(self, draft: OperationDraft, outcomes: Sequence[tuple[int, Sealed]]) -> None:
+        deferred = tuple(index for index, each in outcomes if each.deferred)
+        if deferred:
+            self._take(draft, CallsDeferred(deferred))
+            outcomes = [(index, each) for index, each in outcomes if not each.deferred]
+            if not outcomes:
+                return
         sealed = dict(outcomes)
         facts = tuple(Outcome(index, each.message, each.terminate) for index, each in outcomes)
         self._take(draft, OutcomesArrived(facts, self._held(draft)), sealed)

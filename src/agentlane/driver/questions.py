@@ -8,9 +8,18 @@ from agentlane.agent import Agent
 from agentlane.data import addresses
 from agentlane.data.approvals import Approval, Decision, arguments_digest
 from agentlane.data.messages import ToolCallPart
-from agentlane.data.operations import EffectPending, OperationState, RetryWait, Tools
-from agentlane.data.results import ApprovalReason, RetryReason, WaitReason
+from agentlane.data.operations import (
+    EffectPending,
+    OperationState,
+    OutcomeReady,
+    Placed,
+    RetryWait,
+    Tools,
+    WaitingExternal,
+)
+from agentlane.data.results import ApprovalReason, ExternalReason, RetryReason, WaitReason
 from agentlane.data.writes import DeleteValue, Write
+from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.ids import call_id
 
@@ -77,6 +86,16 @@ def voiding(operation: OpenOperation) -> list[Write]:
     return [DeleteValue(addresses.pending_approval(each.approval_id)) for each in operation.pending.values()]
 
 
+def held_outcomes(lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> frozenset[int]:
+    """Calls whose outcome a step from outside must not place: hooks have to speak first, and the pass asks them."""
+    state = operation.state
+    if not isinstance(state, Tools):
+        return frozenset()
+    first = next((call for call in state.calls if not isinstance(call, Placed)), None)
+    hooked = any(hook.point == "after_tool" for each in (agent, lane.agent) if each is not None for hook in each.hooks)
+    return frozenset(range(len(state.calls))) if hooked or isinstance(first, OutcomeReady) else frozenset()
+
+
 def next_expiry(operation: OpenOperation) -> int | None:
     """When the first of the open questions expires."""
     times = [each.expires_at for each in operation.pending.values() if each.expires_at is not None]
@@ -87,7 +106,14 @@ def wait_reasons(operation: OpenOperation, state: OperationState) -> tuple[WaitR
     """What an operation waits for, in the order of its calls."""
     if isinstance(state, RetryWait):
         return (RetryReason(not_before=state.not_before, attempt=state.attempt + 1, error=state.error),)
-    return tuple(
-        ApprovalReason(approval_id=each.approval_id, call_id=each.call_id, tool=each.tool, expires_at=each.expires_at)
-        for _, each in sorted(operation.pending.items())
-    )
+    reasons: list[WaitReason] = []
+    for index, call in enumerate(state.calls if isinstance(state, Tools) else ()):
+        id = call_id(str(state.answer), index)
+        if isinstance(call, WaitingExternal):
+            reasons.append(ExternalReason(call_id=id, tool=operation.calls[index].name))
+        elif index in operation.pending:
+            asked = operation.pending[index]
+            reasons.append(
+                ApprovalReason(approval_id=asked.approval_id, call_id=id, tool=asked.tool, expires_at=asked.expires_at)
+            )
+    return tuple(reasons)

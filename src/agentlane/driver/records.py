@@ -20,6 +20,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.ids import call_id
@@ -56,7 +57,7 @@ def operation_record(operation: OpenOperation) -> Operation:
 def _calls(operation: OpenOperation, state: Tools) -> tuple[CallRecord, ...]:
     records: list[CallRecord] = []
     for index, call in enumerate(state.calls):
-        begun = call if isinstance(call, EffectPending | WaitingApproval) and call.attempt else None
+        begun = call if isinstance(call, EffectPending | WaitingApproval | WaitingExternal) and call.attempt else None
         asked = call if isinstance(call, Approved | WaitingApproval | EffectGranted) else None
         records.append(
             CallRecord(
@@ -81,6 +82,7 @@ _STATUSES: dict[type, CallStatus] = {
     Planned: "planned",
     Approved: "approved",
     WaitingApproval: "waiting_approval",
+    WaitingExternal: "waiting_external",
     EffectGranted: "effect_pending",
     EffectPending: "effect_pending",
     WaitingChild: "waiting_child",

@@ -13,7 +13,7 @@ from agentlane.data.messages import ImagePart, TextPart, ToolCallPart, ToolResul
 from agentlane.data.requests import checked_part
 from agentlane.errors import InvalidMessage
 from agentlane.machine.outcomes import error_result
-from agentlane.tool import ToolResult
+from agentlane.tool import PendingResult, ToolResult
 
 PART_BYTES = 96
 """What a part costs beside what it holds: at least its frame as JSON, or a mark that it was left out."""
@@ -25,6 +25,8 @@ class Sealed(NamedTuple):
     message: ToolResultMessage
     payload: bytes
     terminate: bool = False
+    deferred: bool = False
+    """There is no result yet: one will be delivered."""
 
 
 def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
@@ -33,6 +35,8 @@ def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
         if type(value) is str and value and len(value) * 4 <= limit_bytes:  # the common case, without detours
             text = TextPart(text=clean_text(value, "result"))
             return _seal(ToolResultMessage(call_id=call.id, name=call.name, content=(text,)))
+        if isinstance(value, PendingResult):
+            return _seal(ToolResultMessage(call_id=call.id, name=call.name, content=()))._replace(deferred=True)
         result = value if isinstance(value, ToolResult) else ToolResult(content=_content(value))
         return seal_result(call, result, limit_bytes)
     except InvalidMessage as error:
@@ -40,6 +44,19 @@ def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
     except Exception as error:  # a foreign object may raise anything while it is read
         why = error_text(error)
     return seal_error(call, f"The tool {call.name!r} returned something that cannot be kept: {why}", limit_bytes)
+
+
+def seal_given(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
+    """The result that somebody delivers; ``InvalidMessage`` for a value that breaks the border rule."""
+    if isinstance(value, PendingResult):
+        raise InvalidMessage("result: a result is needed here, not the promise of one", path="result")
+    try:
+        result = value if isinstance(value, ToolResult) else ToolResult(content=_content(value))
+        return seal_result(call, result, limit_bytes)
+    except InvalidMessage:
+        raise
+    except Exception as error:  # a foreign object may raise anything while it is read
+        raise InvalidMessage(f"result: it cannot be read: {error_text(error)}", path="result") from error
 
 
 def seal_result(call: ToolCallPart, result: ToolResult, limit_bytes: int) -> Sealed:

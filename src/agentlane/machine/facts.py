@@ -85,6 +85,12 @@ class ApprovalGiven(Struct, frozen=True, gc=False):
     approval: str
 
 
+class CallsDeferred(Struct, frozen=True, gc=False):
+    """The tools of these calls returned without a result, which will be delivered."""
+
+    indices: tuple[int, ...]
+
+
 class Outcome(Struct, frozen=True, gc=False):
     """The one result of one call. ``terminate`` is the tool's wish to end the run."""
 
@@ -163,6 +169,7 @@ Fact: TypeAlias = (
     | ReplayIntended
     | ApprovalsAsked
     | ApprovalGiven
+    | CallsDeferred
     | OutcomesArrived
     | ReadyPlaced
     | CallsNotBegun

@@ -26,6 +26,8 @@ def settled_without(
     """The result of a call that did not give one itself; ``progress`` is what it last saved."""
     if why == "interrupted":
         return interrupted(call, INTERRUPTED, progress)
+    if why == "aborted":
+        return interrupted(call, ABORTED, progress)
     text = {
         "not_started": NOT_STARTED,
         "cut": CUT,

@@ -29,6 +29,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.machine.table import Rules
 
@@ -137,7 +138,7 @@ class AskApprovals(Struct, frozen=True, gc=False):
     calls: tuple[int, ...]
 
 
-SettledWithout: TypeAlias = Literal["not_started", "interrupted", "refused", "cut", "expired"]
+SettledWithout: TypeAlias = Literal["not_started", "interrupted", "aborted", "refused", "cut", "expired"]
 """Why a call gets a result that its tool did not give."""
 
 
@@ -323,6 +324,8 @@ def _plan_cancelled(state: Tools, view: View) -> Verdict:
             settle.append((index, "not_started"))
         elif isinstance(call, WaitingApproval):
             settle.append((index, "interrupted" if call.attempt else "not_started"))
+        elif isinstance(call, WaitingExternal):
+            settle.append((index, "aborted"))
         elif isinstance(call, EffectPending) and index not in view.live:
             begun = index not in view.not_begun or call.replays > 0
             settle.append((index, "interrupted" if begun else "not_started"))
@@ -392,8 +395,8 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
         if isinstance(call, OutcomeReady | Placed):
             continue
         now = view.calls[index]
-        if isinstance(call, EffectPending | WaitingApproval | WaitingChild):
-            waits = waits or isinstance(call, WaitingApproval) or index in view.stuck
+        if isinstance(call, EffectPending | WaitingApproval | WaitingExternal | WaitingChild):
+            waits = waits or isinstance(call, WaitingApproval | WaitingExternal) or index in view.stuck
             if not now.parallel:
                 break  # it runs alone
             continue

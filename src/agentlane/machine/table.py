@@ -35,6 +35,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingChild,
+    WaitingExternal,
 )
 from agentlane.ids import call_id, correction_id
 from agentlane.machine.facts import (
@@ -43,6 +44,7 @@ from agentlane.machine.facts import (
     ApprovalGiven,
     ApprovalsAsked,
     AskApproval,
+    CallsDeferred,
     CallsIntended,
     CallsNotBegun,
     Change,
@@ -303,6 +305,17 @@ def _give_approval(state: Tools, fact: ApprovalGiven, rules: Rules) -> Step:
     return Step(_with_call(state, fact.index, after), boundary="decision")
 
 
+def _defer_calls(state: Tools, fact: CallsDeferred, rules: Rules) -> Step:
+    _require(bool(fact.indices), "no call is named", state)
+    calls = list(state.calls)
+    for index in fact.indices:
+        call = calls[index]
+        if not isinstance(call, EffectPending) or (isinstance(call, EffectGranted) and call.permit):
+            raise IllegalStep(f"call {index} was not under way: {state!r}")
+        calls[index] = WaitingExternal(call.policy, call.attempt, call.replays)
+    return Step(replace(state, calls=tuple(calls)), boundary="deferred")
+
+
 def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
     _require(bool(fact.outcomes), "no outcome arrived", state)
     calls = list(state.calls)
@@ -429,6 +442,7 @@ TABLE: dict[tuple[type, type], Transition] = {
     (Tools, ReplayIntended): _intend_replay,
     (Tools, ApprovalsAsked): _ask_approvals,
     (Tools, ApprovalGiven): _give_approval,
+    (Tools, CallsDeferred): _defer_calls,
     (Tools, OutcomesArrived): _take_outcomes,
     (Tools, ReadyPlaced): _take_ready,
     (Tools, CallsNotBegun): _calls_not_begun,

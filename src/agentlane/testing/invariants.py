@@ -53,6 +53,7 @@ from agentlane.data.operations import (
     ReplayPolicy,
     Tools,
     WaitingApproval,
+    WaitingExternal,
 )
 from agentlane.data.usage import UsageTotals
 from agentlane.data.writes import Address, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
@@ -254,7 +255,7 @@ class _Snapshot:
                 if isinstance(call, OutcomeReady):
                     staged.add(reserved)
                 batches.add(f"{id}|{reserved}")
-                if isinstance(call, EffectPending | WaitingApproval) and call.attempt:
+                if isinstance(call, EffectPending | WaitingApproval | WaitingExternal) and call.attempt:
                     outputs.add(f"{id}|{reserved}")
                     memos.add(f"{id}|{reserved}")
                 if isinstance(call, WaitingApproval) and state.cancel_requested_at is None:

@@ -8,7 +8,9 @@ from typing import Any
 from agentlane.data import addresses, codec
 from agentlane.data.approvals import Decision
 from agentlane.data.messages import ToolResultMessage
+from agentlane.data.operations import Tools, WaitingExternal
 from agentlane.data.writes import SetValue
+from agentlane.ids import call_id
 from agentlane.machine.outcomes import DENIED, EXPIRED
 from agentlane.testing.matrix.family import tool_of
 from agentlane.testing.matrix.history import History
@@ -25,13 +27,25 @@ def decisions_of(history: History[Any]) -> dict[str, list[Decision]]:
     return found
 
 
-def is_refusal(history: History[Any], call_id: str, body: ToolResultMessage) -> bool:
+def is_refusal(history: History[Any], id: str, body: ToolResultMessage) -> bool:
     """Whether a person, or nobody in time, did not allow the call, and its result says that."""
-    for decision in decisions_of(history).get(call_id, ()):
+    for decision in decisions_of(history).get(id, ()):
         if decision.kind == "call" and not decision.allow and body.is_error:
             text = EXPIRED if decision.expired else DENIED
             if body.text == (f"{text} Reason: {decision.reason}" if decision.reason else text):
                 return True
+    return False
+
+
+def was_deferred(history: History[Any], id: str) -> bool:
+    """Whether the call waited for its result to be delivered."""
+    for commit, _ in history.trace.commits():
+        for write in commit.writes:
+            if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE:
+                state = codec.STATE.decode(write.payload, "op.state")
+                for index, call in enumerate(state.calls) if isinstance(state, Tools) else ():
+                    if isinstance(call, WaitingExternal) and id == call_id(str(state.answer), index):
+                        return True
     return False
 
 

@@ -22,7 +22,7 @@ from agentlane.machine.outcomes import ABORTED, INTERRUPTED, NOT_STARTED
 from agentlane.session import Session
 from agentlane.testing.decoded import entry_of, state_of
 from agentlane.testing.invariants import check_nothing_written, check_trace, check_trace_against
-from agentlane.testing.matrix.answers import check_asked, is_refusal
+from agentlane.testing.matrix.answers import check_asked, is_refusal, was_deferred
 from agentlane.testing.matrix.family import family_of, named, plain_names, tool_of
 from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.hooked import (
@@ -40,7 +40,7 @@ from agentlane.testing.matrix.story import Chapter, Step, chapters, tell
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.trace import Submitted
-from agentlane.tool import RetryTool
+from agentlane.tool import PendingResult, RetryTool
 
 
 @dataclass
@@ -242,6 +242,9 @@ def _check_result(
         yield f"{what} has the result {body.text!r}, and its tool came to no end"
     elif last.error is not None:
         yield from _check_raised(history, what, last, body)
+    elif isinstance(last.value, PendingResult):
+        if not was_deferred(history, id):
+            yield f"{what} has the result {body.text!r}, and its tool had none and nothing waited for one"
     else:
         limit = _limit_bytes(history, last)
         if seal_value(call, last.value, limit).message != body:

@@ -11,7 +11,7 @@ from agentlane.approval import ApprovalInfo
 from agentlane.data.approvals import Approval
 from agentlane.data.messages import ToolResultMessage
 from agentlane.data.requests import Prompt
-from agentlane.data.results import Settled
+from agentlane.data.results import ExternalReason, Settled, Waiting
 from agentlane.errors import ApprovalNotPending
 from agentlane.lane import AgentLane
 from agentlane.testing.matrix.builtin.hands import Hands, check_effects, hand, mixed
@@ -19,7 +19,8 @@ from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.scenario import Act, Scenario
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call
-from agentlane.tool import Tool
+from agentlane.tool import PendingResult, Tool
+from agentlane.tool_context import ToolContext
 
 Choose = Callable[[Approval], dict[str, Any] | None]
 """What to answer: the options of ``decide``; None leaves it to expire."""
@@ -136,4 +137,41 @@ REPLAYED = Scenario(
     ),
 )
 
-ASKS = (ASKED, EXPIRED, REPLAYED)
+
+async def _order(arguments: dict[str, Any], ctx: ToolContext[Any]) -> PendingResult:
+    return PendingResult()
+
+
+async def _deliver(life: Life[Hands]) -> None:
+    """Drive, and deliver whatever is waited for: by its own words, which name the call."""
+    lane = await life.lane()
+    await lane.accept(Prompt("go"), operation_id="op-1")
+    while isinstance(outcome := await lane.drive("op-1"), Waiting):
+        for reason in outcome.reasons:
+            if isinstance(reason, ExternalReason):
+                try:
+                    await lane.deliver(reason.call_id, f"delivered {reason.call_id[-1]}")
+                except ApprovalNotPending:
+                    pass  # an abort was first
+
+
+def _check_delivered(history: History[Hands]) -> None:
+    check_effects(history)
+    for message in history.messages:
+        ordered = isinstance(message, ToolResultMessage) and message.name == "order" and not message.is_error
+        if ordered and not message.text.startswith("delivered"):
+            raise AssertionError(f"{message} was not delivered")
+
+
+DELIVERED = Scenario(
+    "results that are delivered later, and a barrier behind them",
+    world=Hands,
+    check=_check_delivered,
+    act=_deliver,
+    agent=lambda life: Agent(
+        model=ScriptedModel([[call("order", x=1), call("safe", x=2), call("order", x=3), call("alone", x=4)], "done"]),
+        tools=[hand(life, "order", "safe", body=_order), *mixed(life)],
+    ),
+)
+
+ASKS = (ASKED, EXPIRED, REPLAYED, DELIVERED)
