@@ -42,6 +42,7 @@ STORMS = "tests/races/test_concurrency.py::test_storms"
 INTERRUPTED = "tests/cases/test_interrupted.py"
 ANSWERS = "tests/cases/test_answers.py"
 LANES = "tests/cases/test_lanes.py"
+RETRYING = "tests/driver/test_retrying.py"
 GROUND = "tests/cases/test_ground.py"
 SIGNALS = "tests/kills/test_signals.py"
 
@@ -127,6 +128,7 @@ case(
     "R16",
     "after a crash in a batch all of its calls run again, those that had ended too",
     f"{RECOVERY}::test_committed_results_survive_the_last_ones_death",
+    f"{RETRYING}::test_an_aborted_one_goes_on_and_its_calls_are_not_run_again",
 )
 case(
     "R17",
@@ -139,6 +141,7 @@ case(
     "a retry of the run repeats tools that had succeeded",
     f"{RECOVERY}::test_a_restart_uses_up_no_retry",
     f"{TRANSCRIPT}::test_only_the_turn_that_failed_is_asked_again",
+    f"{RETRYING}::test_a_failed_operation_goes_on_where_it_ended",
 )
 case(
     "R21",
@@ -549,6 +552,7 @@ case(
     "R135",
     "work that was stopped cannot be gone on with, although all of it is stored",
     f"{INTERRUPTED}::test_work_that_was_aborted_is_gone_on_with",
+    f"{RETRYING}::test_an_aborted_one_goes_on_and_its_calls_are_not_run_again",
     "tests/session/test_navigation.py::test_a_message_is_said_otherwise",
 )
 

@@ -77,11 +77,13 @@ async def test_nothing_of_them_is_left_when_the_operation_has_settled() -> None:
     gone = weakref.ref(secret)
     async with open_session(":memory:") as session:
         lane = await session.lane("main", seen.agent([call("use")], "done"))
-        result = await lane.run("go", deps=secret)
-        assert result.status == "completed" and seen.by_tools == ["Ada's"]
+        await lane.accept(Prompt("go"), deps=secret)
+        operation = lane._core.operation  # whoever still holds it does not hold what it was given
+        result = await lane.resume()
+        assert result is not None and result.status == "completed" and seen.by_tools == ["Ada's"]
         del secret
         await collect()
-        assert gone() is None
+        assert gone() is None and operation is not None
 
 
 @pytest.mark.parametrize("status", ["failed", "aborted"])

@@ -194,6 +194,20 @@ async def test_the_visitor_is_let_in_before_any_accept_when_the_lane_becomes_idl
     assert len(await lane.messages()) == 8
 
 
+async def test_visitors_come_one_after_the_other_in_the_order_they_asked(session: Session) -> None:
+    lane = await lane_of(session)
+    order: list[str] = []
+
+    async def visit(name: str) -> None:
+        order.append(f"{name} in")
+        await turns()
+        order.append(f"{name} out")
+
+    await asyncio.gather(*(lane.run_when_idle(lambda name=name: visit(name)) for name in "abc"))  # type: ignore[misc]
+
+    assert order == ["a in", "a out", "b in", "b out", "c in", "c out"]
+
+
 async def test_the_visitor_may_accept_and_drive_itself(session: Session) -> None:
     lane = await lane_of(session, "one", "two")
 

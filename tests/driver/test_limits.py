@@ -14,6 +14,7 @@ from agentlane import (
     InvalidDefinition,
     OperationResult,
     Prompt,
+    Settled,
     ToolResultMessage,
     Usage,
     Waiting,
@@ -329,3 +330,25 @@ def test_each_limit_is_looked_at() -> None:
         found = limit_reached(limits, replace(none, **{field: at}))
         assert found is not None and found.code == "limit_reached" and found.message.startswith(f"{bound}: {at} ")
         assert limit_reached(limits, replace(none, **{field: at - 1})) is None
+
+
+async def test_nobody_is_asked_about_a_call_beyond_the_limit() -> None:
+    """A person who said yes once is not asked again for what will not run."""
+    sent: list[str] = []
+
+    @tool(approval=True)
+    async def send(to: str) -> str:
+        sent.append(to)
+        return "sent"
+
+    model = ScriptedModel([[call("send", to="Ada")], [call("send", to="Ada"), call("send", to="Ada")], "not asked for"])
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", Agent(model=model, tools=[send], max_identical_calls=1))
+        await lane.accept(Prompt("go"), operation_id="op")
+        assert isinstance(await lane.drive(), Waiting)
+        [asked] = session.approvals()
+        await lane.decide(asked.approval_id, allow=True)
+        outcome = await lane.drive("op")
+
+        assert isinstance(outcome, Settled)
+        assert (outcome.result.code, sent, session.approvals()) == ("limit_reached", ["Ada"], [])

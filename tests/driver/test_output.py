@@ -135,6 +135,29 @@ async def test_each_operation_may_be_asked_anew_and_a_retry_too() -> None:
         assert (await lane.run("once more")).status == "completed"
 
 
+async def test_a_retry_is_asked_anew_after_a_restart_too(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.db")
+    async with open_session(path) as session:
+        lane = await session.lane("main", Agent(model=ScriptedModel(["no"] * 3), output=Plan))
+        assert (await lane.run("plan it", operation_id="op")).code == "invalid_output"
+        await lane.retry("op")
+    async with open_session(path) as session:
+        lane = await session.lane("main", Agent(model=ScriptedModel([*["no"] * 4, GOOD]), output=Plan))
+        result = await lane.resume()
+
+    assert result is not None and (result.status, result.turns) == ("completed", 2)
+
+
+@pytest.mark.parametrize("text", ['{"a": ' + "[" * 80 + "]" * 80 + "}", '{"a": 99999999999999999999999}'])
+async def test_what_the_type_would_take_and_the_store_would_not_is_asked_for_again(text: str) -> None:
+    model = ScriptedModel([text, '{"a": 1}'])
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", Agent(model=model, output=dict[str, Any]))
+        result = await lane.run("go")
+
+    assert (result.status, result.output, len(model.requests)) == ("completed", {"a": 1}, 2)
+
+
 async def test_calls_in_between_are_calls() -> None:
     @tool
     async def look() -> str:

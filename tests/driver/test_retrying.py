@@ -24,6 +24,7 @@ from agentlane import (
     open_session,
     tool,
 )
+from agentlane.driver import retrying
 from agentlane.testing.faults import FaultPlan
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call, fail, hang
@@ -245,3 +246,21 @@ async def test_two_at_once_open_one() -> None:
 
         assert sum(isinstance(each, LaneBusy) for each in outcomes) == 2
         assert sum(not isinstance(each, BaseException) for each in outcomes) == 1
+
+
+async def test_what_is_appended_while_it_looks_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tip is looked at where the commit is decided, not only before."""
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", Agent(model=ScriptedModel([fail("refused"), "done"])))
+        await failed(lane)
+        looked = retrying._path
+
+        async def look(*given: Any) -> Any:
+            path = await looked(*given)
+            await lane.append_custom("note", {"n": 1})
+            return path
+
+        monkeypatch.setattr(retrying, "_path", look)
+        with pytest.raises(OperationMismatch):
+            await lane.retry("op", operation_id="again")
+        assert lane.inspect().operation is None

@@ -44,8 +44,9 @@ def limit_reached(limits: RunLimits, spent: Spent) -> ErrorInfo | None:
 
 def repeated(tool: str, bound: int) -> str:
     """What the model is told of a call beyond ``max_identical_calls``."""
+    times = "once" if bound == 1 else f"{bound} times"
     return (
-        f"The tool {tool!r} was called with the same arguments {bound} times already, which is as often as this run "
+        f"The tool {tool!r} was called with the same arguments {times} already, which is as often as this run "
         "may. This call was not run."
     )
 
