@@ -30,6 +30,7 @@ from agentlane import (
     PathMoved,
     ProgressSaved,
     Prompt,
+    QueueChanged,
     Resnapshot,
     ResultStaged,
     SessionClosed,
@@ -46,7 +47,7 @@ from agentlane import (
 from agentlane.driver import channel
 from agentlane.driver.feed import Feed
 from agentlane.storage import MemoryStore
-from agentlane.testing import FailingStore, FaultPlan, ManualClock, ScriptedModel, call, hang, say
+from agentlane.testing import FailingStore, FaultPlan, ManualClock, ScriptedModel, call, hang, hold, say
 from tests.watch.desk import TARGETS, Desk, first, rest, target_in, until
 
 
@@ -735,3 +736,35 @@ async def test_a_lane_that_is_renamed_and_deleted() -> None:
                 whole = whole.apply(item)
             assert without_cursors(whole) == without_cursors(await first(session.watch()))
             assert list(whole.lanes) == ["old"]
+
+
+async def test_what_waits_in_the_inbox_is_told_with_what_became_of_it() -> None:
+    model = ScriptedModel([hold("first"), "second", "third"])
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", Agent(model=model))
+        await lane.next_run("for later")
+        async with lane.watch() as watch:
+            snapshot: Any = await anext(watch)
+            assert [each.text for each in snapshot.queued] == ["for later"]
+            await lane.accept(Prompt("go"), operation_id="op")
+            drive = asyncio.ensure_future(lane.drive())
+            await model.hanging()
+            queued = await lane.follow_up("and then")
+            dropped = await lane.follow_up("never mind")
+            await lane.cancel_queued(dropped.id)
+            model.release()
+            await drive
+            items = await rest(watch)
+        changes = [item for item in items if isinstance(item, QueueChanged)]
+        assert [([each.text for each in item.added], item.removed) for item in changes] == [
+            ([], (snapshot.queued[0].id,)),
+            (["and then"], ()),
+            (["never mind"], ()),
+            ([], (dropped.id,)),
+            ([], (queued.id,)),
+        ]
+        assert {item.operation_id for item in changes} == {"op"}
+        for item in items:
+            snapshot = snapshot.apply(item)
+        assert snapshot == msgspec.structs.replace(await first(lane.watch()), cursor=snapshot.cursor)
+        assert snapshot.queued == ()

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlane.data.entries import Entry
+from agentlane.data.inbox import QueuedInput
 from agentlane.data.inspection import Operation
 from agentlane.data.messages import Frame, ModelIdentity, ToolResultMessage, UserPart
 from agentlane.data.partial import PartialAnswer
@@ -33,7 +34,8 @@ class LaneSnapshot(Struct, frozen=True, kw_only=True):
     ``entries`` are the newest ``history`` of the lane's path, oldest first. ``agent``, ``model``, ``tools`` and
     ``settings`` are the lane's configuration (None: the agent's). ``progress`` and ``staged`` hold, by call id, what a
     call of ``operation`` without an outcome saved last, and outcomes that wait for their place among the entries.
-    ``answer`` is the answer that is not settled, if something of it was shown. ``cursor`` names the moment.
+    ``answer`` is the answer that is not settled, if something of it was shown. ``queued`` is what waits in the inbox,
+    in the order it came. ``cursor`` names the moment.
     """
 
     lane: str
@@ -49,6 +51,7 @@ class LaneSnapshot(Struct, frozen=True, kw_only=True):
     progress: dict[str, tuple[UserPart, ...]] = {}
     staged: dict[str, ToolResultMessage] = {}
     answer: PartialAnswer | None = None
+    queued: tuple[QueuedInput, ...] = ()
     last_result: OperationResult | None = None
 
     def apply(self, event: Event | Resnapshot[LaneSnapshot]) -> LaneSnapshot:
@@ -133,6 +136,14 @@ class LaneConfigured(LaneEvent, frozen=True, kw_only=True, tag="lane_configured"
     settings: dict[str, Any] | None = None
 
 
+class QueueChanged(LaneEvent, frozen=True, kw_only=True, tag="queue_changed"):
+    """``added`` waits in the inbox now, behind what waited; what has an id in ``removed`` was placed, taken as a
+    prompt, given back by an abort, or cancelled."""
+
+    added: tuple[QueuedInput, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 class EntryAdded(LaneEvent, frozen=True, kw_only=True, tag="entry_added"):
     """An entry was appended at the lane's tip. The result of a call has the call's id, an answer that was streamed the
     id it was shown under."""
@@ -194,6 +205,7 @@ Event: TypeAlias = (
     | LaneRemoved
     | LaneRenamed
     | LaneConfigured
+    | QueueChanged
     | EntryAdded
     | PathMoved
     | OperationAccepted
@@ -224,6 +236,11 @@ def _renamed(snapshot: LaneSnapshot, event: LaneRenamed) -> LaneSnapshot:
 
 def _configured(snapshot: LaneSnapshot, event: LaneConfigured) -> LaneSnapshot:
     return replace(snapshot, agent=event.agent, model=event.model, tools=event.tools, settings=event.settings)
+
+
+def _queue_changed(snapshot: LaneSnapshot, event: QueueChanged) -> LaneSnapshot:
+    gone = set(event.removed)
+    return replace(snapshot, queued=(*(each for each in snapshot.queued if each.id not in gone), *event.added))
 
 
 def _entry_added(snapshot: LaneSnapshot, event: EntryAdded) -> LaneSnapshot:
@@ -284,6 +301,7 @@ _FOLDS: dict[type, Callable[[LaneSnapshot, Any], LaneSnapshot]] = {
     LaneOpened: _opened,
     LaneRenamed: _renamed,
     LaneConfigured: _configured,
+    QueueChanged: _queue_changed,
     EntryAdded: _entry_added,
     PathMoved: _path_moved,
     OperationAccepted: _accepted,

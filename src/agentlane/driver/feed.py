@@ -28,6 +28,7 @@ from agentlane.data.events import (
     OperationSettled,
     PathMoved,
     ProgressSaved,
+    QueueChanged,
     ResultStaged,
     of_calls_without_outcome,
     of_staged_calls,
@@ -38,6 +39,7 @@ from agentlane.data.operations import Generating, LaneConfig, LaneState, Operati
 from agentlane.data.partial import PartialAnswer
 from agentlane.data.writes import InsertEntry, SetValue, Write
 from agentlane.driver.channel import Channel, Numbers
+from agentlane.driver.inbox import Inbox
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.records import operation_record
 from agentlane.driver.tool_results import Sealed
@@ -56,6 +58,7 @@ class WatchedLane(Protocol):
     config: LaneConfig | None
     state: LaneState | None
     operation: OpenOperation | None
+    inbox: Inbox
 
     @property
     def feed(self) -> Feed: ...
@@ -163,6 +166,7 @@ class Feed:
             settings=None if config is None else deepcopy(config.settings),
             tip=lane.tip,
             history=history,
+            queued=tuple(item.shown() for item in lane.inbox),
         )
         if operation is None:
             return snapshot
@@ -214,6 +218,8 @@ class Feed:
                 self._add(LaneRenamed(lane=lane.name, cursor=self._hub.numbers.next(), before=was))
         if lane.config is not told.config and self._tell_config(lane.config, told):
             return
+        if (len(lane.inbox), lane.inbox.next_order) != (len(told.queued), told.next_order):
+            self._tell_queue(lane.inbox, told, operation)
         new_tip = lane.tip != told.tip
         if operation is before:
             if new_tip:
@@ -279,6 +285,19 @@ class Feed:
             return False
         self._told = _Told.of(self._lane)
         return True
+
+    def _tell_queue(self, inbox: Inbox, told: _Told, operation: OpenOperation | None) -> None:
+        """Tell of what came to wait, and of what waits no more. What comes later has a greater order."""
+        event = QueueChanged(
+            lane=self._lane.name,
+            cursor=self._hub.numbers.next(),
+            operation_id=None if operation is None else operation.id,
+            recovered=operation is not None and operation.restored,
+            added=tuple(item.shown() for item in inbox if item.id not in told.queued),
+            removed=tuple(id for id in told.queued if inbox.get(id) is None),
+        )
+        told.take_queue(inbox)
+        self._add(event)
 
     def _tell_path(
         self,
@@ -379,7 +398,7 @@ class Feed:
 class _Told:
     """What was told last of each part."""
 
-    __slots__ = ("config", "name", "operation", "progress", "record", "staged", "tip")
+    __slots__ = ("config", "name", "next_order", "operation", "progress", "queued", "record", "staged", "tip")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -389,16 +408,24 @@ class _Told:
         self.record: Operation | None = None
         self.staged: dict[int, Sealed] = {}
         self.progress: dict[int, tuple[UserPart, ...]] = {}
+        self.queued: dict[str, None] = {}
+        self.next_order = 1
 
     @classmethod
     def of(cls, lane: WatchedLane) -> _Told:
         """What the lane is now."""
         told = cls(lane.name)
         told.config, told.tip = lane.config, lane.tip
+        told.take_queue(lane.inbox)
         told.begin(lane.operation)
         if lane.operation is not None:
             told.staged, told.progress = lane.operation.staged, dict(lane.operation.progress)
         return told
+
+    def take_queue(self, inbox: Inbox) -> None:
+        """What waits is this."""
+        self.queued = dict.fromkeys(item.id for item in inbox)
+        self.next_order = inbox.next_order
 
     def begin(self, operation: OpenOperation | None) -> None:
         """Another operation is open, or none."""
