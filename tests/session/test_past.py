@@ -15,7 +15,7 @@ from tests.session.places import Place, agent_of
 
 
 async def filled(place: Place) -> Session:
-    """Operations a0 to a6: a1 failed, a2 aborted, a4 open on lane main, a5 on another; and one below all, open."""
+    """Operations a0 to a6: a1 failed, a2 aborted, a4 open on lane main, a5 on another; one below and one above all."""
     session = await place.open()
     model = ScriptedModel(turns=[["one"], [fail("no")], ["not asked"], ["four"], ["five"]])
     lane = await session.lane("main", agent_of(model=model))
@@ -30,6 +30,8 @@ async def filled(place: Place) -> Session:
     await other.run("go", operation_id="a6")
     await other.accept(Prompt("go"), operation_id="a5")
     await third.accept(Prompt("go"), operation_id="A")
+    last = await session.lane("last", agent_of("done"))
+    await last.accept(Prompt("go"), operation_id="b")
     return session
 
 
@@ -42,6 +44,7 @@ WHOLE = [
     ("a4", "main", "open"),
     ("a5", "other", "open"),
     ("a6", "other", "completed"),
+    ("b", "last", "open"),
 ]
 
 
@@ -88,7 +91,7 @@ async def test_one_that_settles_meanwhile_is_there_once(place: Place, monkeypatc
     """Whichever of the two reads comes first."""
     monkeypatch.setattr(past, "PAGE", 2)
     session = await filled(place)
-    for name in ("third", "other", "main"):
+    for name in ("third", "other", "main", "last"):
         lane = await session.lane(name, agent_of(*["x"] * 9))
         looking = asyncio.ensure_future(session.operations())
         await asyncio.sleep(0)

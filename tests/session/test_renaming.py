@@ -10,7 +10,6 @@ import pytest
 from agentlane import AgentLane, InvalidName, LaneBusy, Prompt, RequestConflict, UnknownBranch
 from agentlane.data import addresses
 from agentlane.data.messages import user
-from agentlane.data.writes import Address, SetValue
 from agentlane.testing import Trace, check_invariants, check_trace
 from agentlane.testing.models import ScriptedModel
 from tests.session.places import Place, agent_of
@@ -152,21 +151,42 @@ async def test_a_name_that_is_taken_or_none_is_refused(place: Place, new: Any) -
     assert session.branches() == ["lane", "main", "third"]
 
 
-async def test_what_is_kept_under_the_lanes_name_goes_along(place: Place) -> None:
-    """Items of its inbox, with what they say, and receipts; those of a lane whose name begins alike stay."""
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_what_is_kept_under_the_lanes_name_goes_along(place: Place, reopened: bool) -> None:
+    """What waits in its inbox, and receipts; those of a lane whose name begins alike stay."""
     session = await place.open()
-    for name in ("main", "main2"):
-        await session.lane(name, agent_of("x"))
-    kept = [("inbox", "main|e1"), ("receipt", "main|r1"), ("inbox", "main2|e2"), ("receipt", "main2|r2")]
-    writes = [SetValue(Address(*each), b'"%d"' % number) for number, each in enumerate(kept)]
-    writes += [SetValue(addresses.pending_entry(id), b"1") for id in ("e1", "e2")]
-    storage = session._runtime.storage
-    await storage.submit(writes)
+    lane = await session.lane("main", agent_of(model=model()))
+    other = await session.lane("main2", agent_of(model=model()))
+    queued = await lane.next_run(Prompt(messages=(user("a"), user("b"))), request_id="r")
+    await other.next_run("c", request_id="r")
 
     await session.rename_branch("main", "talk")
-    assert await storage.values("inbox") == {"main2|e2": b'"2"', "talk|e1": b'"0"'}
-    assert await storage.values("receipt") == {"main2|r2": b'"3"', "talk|r1": b'"1"'}
-    await session.delete_branch("talk")
-    assert await storage.values("inbox") == {"main2|e2": b'"2"'}
-    assert await storage.values("receipt") == {"main2|r2": b'"3"'}
-    assert list(await storage.values("pending.entry")) == ["e2"]
+    if reopened:
+        await session.close()
+        session = await place.open()
+        lane = await session.lane("talk", agent_of(model=model()))
+    storage = session._runtime.storage
+    assert list(await storage.values(addresses.INBOX, "talk|")) == [f"talk|{queued.id}"]
+    assert await storage.values(addresses.INBOX, "main|") == {}
+    again = await lane.next_run(Prompt(messages=(user("a"), user("b"))), request_id="r")
+    assert (again.id, again.lane) == (queued.id, "talk")
+    assert len(await storage.values(addresses.INBOX)) == 2
+    await lane.run("go")
+    assert list(await lane.messages())[:3] == [user("a"), user("b"), user("go")]
+    assert await check_invariants(session) == []
+
+
+async def test_what_waits_in_the_inbox_of_a_deleted_lane_is_gone(place: Place) -> None:
+    """All of its content with it; what waits for a lane whose name begins alike stays."""
+    session = await place.open()
+    lane = await session.lane("main", agent_of(model=model()))
+    other = await session.lane("main2", agent_of(model=model()))
+    await lane.next_run(Prompt(messages=(user("a"), user("b"))), request_id="r")
+    kept = await other.next_run("c", request_id="r")
+
+    await session.delete_branch("main")
+    storage = session._runtime.storage
+    assert list(await storage.values(addresses.INBOX)) == [f"main2|{kept.id}"]
+    assert list(await storage.values(addresses.RECEIPT)) == ["main2|r"]
+    assert list(await storage.values(addresses.PENDING_ENTRY)) == [kept.id]
+    assert await check_invariants(session) == []

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 
+from msgspec.structs import replace
+
 from agentlane.data import addresses, codec
 from agentlane.data.writes import Address, DeleteValue, SetValue, Write
 from agentlane.driver.lane_core import LaneCore
@@ -15,9 +17,6 @@ from agentlane.driver.runtime import Runtime
 from agentlane.driver.together import Together
 from agentlane.errors import InvalidName, LaneBusy, UnknownBranch
 from agentlane.storage.contract import Commit
-
-INBOX, RECEIPT = "inbox", "receipt"
-"""What belongs to a lane by the first part of its key; an item of the inbox has its content under its entry's id."""
 
 
 async def delete_branch(core: LaneCore, cores: MutableMapping[str, LaneCore]) -> None:
@@ -31,9 +30,10 @@ async def delete_branch(core: LaneCore, cores: MutableMapping[str, LaneCore]) ->
         def decide() -> Decision[None]:
             name = core.name
             writes: list[Write] = [DeleteValue(address) for address in (*_own(core), *kept)]
-            for address in kept:
-                if address.namespace == INBOX:
-                    writes.append(DeleteValue(addresses.pending_entry(address.key.split("|", 1)[1])))
+            for address, payload in kept.items():
+                if address.namespace == addresses.INBOX:
+                    item = codec.QUEUED.decode(payload, f"inbox {address.key}")
+                    writes += [DeleteValue(addresses.pending_entry(entry)) for entry in item.entries]
 
             def publish(_commit: Commit) -> None:
                 core.exists = False
@@ -69,6 +69,9 @@ async def rename_branch(core: LaneCore, place: LaneCore, cores: MutableMapping[s
                 writes.append(SetValue(addresses.lane_config(new), codec.encode(core.config)))
                 writes.append(SetValue(addresses.lane_state(new), codec.encode(core.state)))
             for address, payload in kept.items():
+                if address.namespace == addresses.RECEIPT:
+                    receipt = codec.RECEIPT.decode(payload, f"receipt {address.key}")
+                    payload = codec.encode(replace(receipt, lane=new))
                 writes.append(SetValue(Address(address.namespace, f"{new}|{address.key.split('|', 1)[1]}"), payload))
 
             def publish(_commit: Commit) -> None:
@@ -99,7 +102,7 @@ def _own(core: LaneCore) -> tuple[Address, ...]:
 async def _kept(runtime: Runtime, name: str) -> Mapping[Address, bytes]:
     """What waits in a lane's inbox, and the receipts of what was sent to it."""
     found: dict[Address, bytes] = {}
-    for namespace in (INBOX, RECEIPT):
+    for namespace in (addresses.INBOX, addresses.RECEIPT):
         for key, payload in (await runtime.storage.values(namespace, f"{name}|")).items():
             found[Address(namespace, key)] = payload
     return found

@@ -77,7 +77,6 @@ async def rewind(lane: LaneCore, agent: Agent[Any, Any], before: str, label: str
 def _decide(
     lane: LaneCore, target: str | None, path: Sequence[Entry] | None, mark: bytes | None
 ) -> Decision[NavigateResult | _Again] | Done[NavigateResult | _Again]:
-    _check_idle(lane)
     if path is None and lane.loaded:
         return Done(_Again())
     before = lane.tip
