@@ -549,6 +549,16 @@ case(
 # What is rebuilt, gone back to, gone on from.
 
 case(
+    "R83",
+    "what waits is taken out by what it says: equal texts go together, and an image without a text never goes",
+    "tests/cases/test_inbox.py::test_equal_and_empty_messages_are_each_placed_once",
+)
+case(
+    "R132",
+    "what is queued interrupts the calls that run, and the rest of them is skipped",
+    "tests/cases/test_inbox.py::test_what_is_said_in_a_batch_skips_none_of_its_calls",
+)
+case(
     "R135",
     "work that was stopped cannot be gone on with, although all of it is stored",
     f"{INTERRUPTED}::test_work_that_was_aborted_is_gone_on_with",

@@ -141,6 +141,8 @@ def _to_place(world: World, view: View, rules: Rules) -> tuple[int, int, int]:
     """What must be placed at this checkpoint: writes always; input only where it can be answered."""
     state = world.state
     writes, steers, follow_ups = world.waiting
+    if isinstance(state, Checkpoint) and state.next == "finish" and view.output is not None:
+        return 0, 0, 0
     if view.model_problem is not None or view.limit is not None or not isinstance(state, Checkpoint):
         return writes, 0, 0
     if rules.steering == "one" and steers:

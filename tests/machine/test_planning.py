@@ -137,6 +137,12 @@ def test_input_waits_on_where_no_model_can_answer_it_and_deferred_writes_do_not(
     assert plan(at("respond"), replace(seen, waiting=Waiting(steers=1)), RULES) == GiveUp(GONE)
 
 
+def test_what_is_wrong_with_an_answer_is_said_right_behind_it_and_what_waits_comes_then() -> None:
+    assert plan(at("finish"), View(now=1, output=CORRECTION, waiting=ALL_WAIT), RULES) == AskAgain(CORRECTION)
+    assert plan(at("finish"), View(now=1, output=GONE, waiting=ALL_WAIT), RULES) == Fail(GONE)
+    assert plan(at("respond"), View(now=1, waiting=ALL_WAIT), RULES) == PlaceQueued(2, 2, 0)
+
+
 def test_nothing_is_placed_before_the_next_attempt_of_a_turn_nor_in_a_batch() -> None:
     retrying = RetryWait(attempt=1, not_before=5, error=OVERLOADED)
 

@@ -279,6 +279,8 @@ def _is_ready(state: Tools, held: frozenset[int]) -> bool:
 def _plan_placement(state: Checkpoint, view: View, rules: Rules) -> PlaceQueued | None:
     """Writes at any boundary; steers too, and a follow-up where the run would end without one: these ask the model."""
     waiting = view.waiting
+    if state.next == "finish" and view.output is not None:
+        return None  # what is wrong with the answer comes right behind it
     steers = follow_ups = 0
     # Input that cannot be answered waits on, and fails no run that is complete.
     if view.model_problem is None and view.limit is None:

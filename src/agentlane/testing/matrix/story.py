@@ -52,9 +52,10 @@ class Chapter:
         """Everything of it that is kept, in order."""
         bodies: list[EntryBody] = [*self.inputs, *self.placed_at(0)]
         for number, turn in enumerate(self.turns, start=1):
-            bodies += [plain(turn.answer), *(body for _, body in turn.results), *self.placed_at(number)]
+            bodies += [plain(turn.answer), *(body for _, body in turn.results)]
             if turn.correction is not None:
                 bodies.append(turn.correction)
+            bodies += self.placed_at(number)
             bodies += [body for at, body in self.follow_ups if at == number]
         return bodies
 
