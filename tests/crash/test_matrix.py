@@ -1,14 +1,17 @@
 """Claim: wherever a process is killed, closed or aborted, the next one goes on to a conversation that an uninterrupted
 run could have made, with as many effects as the policies allow.
 
-The whole form kills each of the library's scenarios at every boundary in memory and on JSONL, at every third on SQLite,
-closes and aborts it, and kills again inside each recovery, along diagonals: at every boundary of it, behind some of the
-first stops. The command `python -m agentlane.testing.matrix --whole` leaves none of it out. The reduced form is a
-sample of that, beside which `test_everything_is_reached` leaves no boundary, state or pair of policies out.
+The whole form kills each of the library's scenarios at every boundary on every store (the longest ones elsewhere than
+in memory at every fifth), closes and aborts it, and kills again inside each recovery, along diagonals: at every
+boundary of it, behind some of the first stops. The command `python -m agentlane.testing.matrix --whole` leaves none
+of it out. The reduced form is a sample of that, beside which `test_everything_is_reached` leaves no boundary, state
+or pair of policies out.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,8 +21,9 @@ from agentlane.testing import Depth, Scenario, crash_matrix, library_boundaries
 from agentlane.testing.faults import Point
 from agentlane.testing.matrix.builtin import SCENARIOS
 from agentlane.testing.matrix.builtin.changed import CURRENT, STORED
+from agentlane.testing.matrix.builtin.hands import Hands
 from agentlane.testing.matrix.builtin.inbox import INBOX
-from agentlane.testing.matrix.builtin.plain import BARRIER, STREAM
+from agentlane.testing.matrix.builtin.plain import BARRIER, MEMO, STREAM
 from agentlane.testing.matrix.builtin.reach import (
     reach_everywhere,
     reach_pairs_in_parallel,
@@ -37,7 +41,7 @@ from tests.crash.expected import EXPECTED
 from tests.crash.world import shape
 
 BACKENDS = tuple(STORES)
-AGAIN_IN_MEMORY = 15
+AGAIN_IN_MEMORY = 4
 """A recovery is stopped at every so-manieth of its boundaries, from one first stop to the next at another, so that each
 is stopped at behind some. `python -m agentlane.testing.matrix --whole` does so behind every one, and takes longer than
 all other tests together."""
@@ -69,14 +73,13 @@ async def test_stopped_anywhere_it_goes_on(scenario: Scenario[Any], backend: str
         assert report.rows[0].points > 10
         return
 
-    # Killed at every boundary (where histories cost most, at every third), and again in memory at every one of the
-    # recovery behind some of AGAIN_IN_MEMORY first kills; closed and aborted at every boundary in memory, at every
-    # twelfth one elsewhere.
+    # Killed at every boundary, and again in memory at every one of the recovery behind some of AGAIN_IN_MEMORY first
+    # kills; closed and aborted at every boundary in memory, at every twelfth one elsewhere.
     memory = backend == "memory"
     again = AGAIN_IN_MEMORY if memory else AGAIN_ELSEWHERE
-    every = 3 if backend in ("sqlite", "late") else 1
+    every = 1
     if scenario in INBOX:  # the longest histories: the same boundaries again and again, with more or less waiting
-        again, every = (4 * again, 1) if memory else (again, 11)
+        again, every = (4 * again, 1) if memory else (again, 5)
     kills = Depth(every=every, first=SCENARIOS.index(scenario), again=again)
     killed = await crash_matrix(scenario, stores=[backend], ways=["kill"], depth=kills, folder=tmp_path)
     others = Depth(again=5 * again) if memory else Depth(every=12, again=0)
@@ -132,6 +135,42 @@ async def test_everything_is_reached(capsys: pytest.CaptureFixture[str]) -> None
 
     with capsys.disabled():
         print(f"\n{report.summary()}")
+
+
+# What is played once.
+
+
+class Alone(Hands):
+    """A world that cannot be compared, so that each history in it is played to its end."""
+
+    fingerprint = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("scenario", [BARRIER, MEMO], ids=lambda each: each.name)
+async def test_histories_that_share_an_ending_come_to_what_they_come_to_alone(scenario: Scenario[Any]) -> None:
+    depth = Depth(every=2, again=7)
+    shared = await crash_matrix(scenario, stores=["memory"], depth=depth)
+    alone = await crash_matrix(replace(scenario, world=Alone), stores=["memory"], depth=depth)
+
+    assert shared.rows[0].alike > 30 and alone.rows[0].alike == 0
+    assert replace(shared.rows[0], alike=0) == alone.rows[0]
+    assert (shared.killed, shared.closed, shared.aborted) == (alone.killed, alone.closed, alone.aborted)
+    assert shared.states.keys() == alone.states.keys() and shared.calls.keys() == alone.calls.keys()
+
+
+async def test_worlds_in_which_something_else_happened_share_no_ending() -> None:
+    """Each history has a world that differs from all others by one number, which its effects do not show."""
+    numbers = count()
+
+    class Numbered(Hands):
+        def __init__(self) -> None:
+            super().__init__()
+            self.number = next(numbers)
+
+    numbered = replace(BARRIER, world=Numbered)
+    report = await crash_matrix(numbered, stores=["memory"], depth=Depth(every=3, again=0))
+
+    assert report.rows[0].alike == 0
 
 
 # How it is told.

@@ -24,6 +24,8 @@ class Held(WrappedStorage):
         self.inner = inner  # a fault is told to whom it was told before
         self.on_fault = None
         self._at_once = at_once
+        self._written: frozenset[str] | None = None
+        """The namespaces of values that were ever written, once it is known: all others are empty."""
         self._read: dict[Hashable, Any] = {}
 
     async def scan(self, *, after_seq: int = 0, limit: int | None = None) -> list[EntryRow]:
@@ -35,6 +37,8 @@ class Held(WrappedStorage):
     async def values(
         self, namespace: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
     ) -> dict[str, bytes]:
+        if self._written is not None and namespace not in self._written:
+            return {}
         key = ("values", namespace, prefix, after, limit)
         return await self._once(key, lambda: self.inner.values(namespace, prefix, after=after, limit=limit))
 
@@ -47,6 +51,7 @@ class Held(WrappedStorage):
         A namespace that nothing was written to need not be named: it is empty.
         """
         spaces, named = sorted(values), sorted(lists)
+        self._written = frozenset(spaces)
         rows, ledger = await self.scan(), await self.usage()
         reads: list[Awaitable[Mapping[str, object]]] = [*map(self.values, spaces), *map(self._lists, named)]
         found = await asyncio.gather(*reads) if self._at_once else [await each for each in reads]
