@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentlane import AgentLane, InvalidName, LaneBusy, Prompt, RequestConflict, UnknownBranch
-from agentlane.data import addresses
+from agentlane.data import addresses, codec
 from agentlane.data.messages import user
 from agentlane.testing import Trace, check_invariants, check_trace
 from agentlane.testing.models import ScriptedModel
@@ -168,6 +168,11 @@ async def test_what_is_kept_under_the_lanes_name_goes_along(place: Place, reopen
     storage = session._runtime.storage
     assert list(await storage.values(addresses.INBOX, "talk|")) == [f"talk|{queued.id}"]
     assert await storage.values(addresses.INBOX, "main|") == {}
+    receipts = await storage.values(addresses.RECEIPT)
+    assert {key: codec.RECEIPT.decode(payload, key).lane for key, payload in receipts.items()} == {
+        "main2|r": "main2",
+        "talk|r": "talk",
+    }
     again = await lane.next_run(Prompt(messages=(user("a"), user("b"))), request_id="r")
     assert (again.id, again.lane) == (queued.id, "talk")
     assert len(await storage.values(addresses.INBOX)) == 2
