@@ -21,7 +21,7 @@ from tests.stateful.programs import Program, programs
 from tests.stateful.test_known import KNOWN
 from tests.watch.law import followed
 
-PROGRAMS_MAX = 60
+PROGRAMS_MAX = 25
 EVERY = 61
 
 
@@ -44,8 +44,8 @@ def test_folding_gives_what_there_is_in_rare_programs(name: str, tmp_path: Path)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
 async def test_a_watched_run_ends_as_an_unwatched_one(scenario: Scenario[Any], tmp_path: Path, whole: bool) -> None:
     place = SCENARIOS.index(scenario)
-    depth = Depth(every=7 if whole else EVERY, first=3 * place, again=0)
-    stores = ("memory", "jsonl", "sqlite") if whole else (("memory", "jsonl", "sqlite")[place % 3],)
+    depth = Depth(every=EVERY // 2 if whole else EVERY, first=3 * place, again=0)
+    stores = (("memory", "jsonl", "sqlite")[place % 3],)
 
     with followed() as law:
         await crash_matrix(scenario, stores=stores, depth=depth, folder=tmp_path)
