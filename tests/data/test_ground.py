@@ -21,7 +21,18 @@ from agentlane.data.messages import ImagePart, TextPart, ToolCallPart, UserMessa
 from agentlane.data.requests import Prompt, prompt_messages, request_digest
 from agentlane.data.writes import Address
 from agentlane.errors import AgentLaneError, InvalidMessage, InvalidName
-from agentlane.ids import CALLS_MAX, DERIVED_MAX, Uuid7Source, call_id, derive, usage_id
+from agentlane.ids import (
+    CALLS_MAX,
+    DERIVED_MAX,
+    FOLLOW_UPS_AT_ONCE,
+    Uuid7Source,
+    call_id,
+    correction_id,
+    derive,
+    follow_up_id,
+    is_follow_up,
+    usage_id,
+)
 from agentlane.machine.facts import IllegalStep
 from agentlane.model import ModelError
 from agentlane.names import check_name, check_session_id
@@ -146,7 +157,10 @@ def test_a_block_of_ids_sorts_behind_its_base_and_before_the_next() -> None:
 
     assert block[0] == base and usage_id(base) == block[1] and call_id(base, 0) == block[2]
     assert sorted(block) == block and block[-1] < following
-    assert call_id(base, CALLS_MAX) == derive(base, DERIVED_MAX)
+    behind = [call_id(base, CALLS_MAX - 1), *(follow_up_id(base, n) for n in range(FOLLOW_UPS_AT_ONCE))]
+    behind.append(correction_id(base))
+    assert sorted({*behind}) == behind and behind[-1] == derive(base, DERIVED_MAX)
+    assert [is_follow_up(id) for id in behind] == [False, *[True] * FOLLOW_UPS_AT_ONCE, False]
     for beyond in (-1, DERIVED_MAX + 1):
         with pytest.raises(ValueError, match="a block holds ids"):
             derive(base, beyond)
