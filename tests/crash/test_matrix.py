@@ -1,11 +1,10 @@
 """Claim: wherever a process is killed, closed or aborted, the next one goes on to a conversation that an uninterrupted
 run could have made, with as many effects as the policies allow.
 
-The whole form kills each of the library's scenarios at every boundary on every store (the longest ones elsewhere than
-in memory at every fifth), closes and aborts it, and kills again inside each recovery, along diagonals: at every
-boundary of it, behind some of the first stops. The command `python -m agentlane.testing.matrix --whole` leaves none
-of it out. The reduced form is a sample of that, beside which `test_everything_is_reached` leaves no boundary, state
-or pair of policies out.
+The whole form kills each of the library's scenarios at every boundary in memory, and at others of them on each other
+store; closes and aborts it; and kills again inside each recovery, along diagonals: at every boundary of it, behind some
+of the first stops. The command `python -m agentlane.testing.matrix --whole` leaves none of it out. The reduced form is
+a sample of that, beside which `test_everything_is_reached` leaves no boundary, state or pair of policies out.
 """
 
 from __future__ import annotations
@@ -41,12 +40,16 @@ from tests.crash.expected import EXPECTED
 from tests.crash.world import shape
 
 BACKENDS = tuple(STORES)
-AGAIN_IN_MEMORY = 4
+AGAIN_IN_MEMORY = 30
 """A recovery is stopped at every so-manieth of its boundaries, from one first stop to the next at another, so that each
 is stopped at behind some. `python -m agentlane.testing.matrix --whole` does so behind every one, and takes longer than
 all other tests together."""
 AGAIN_ELSEWHERE = 150
 """The same where histories cost more than in memory."""
+
+KILLS_EVERY = {"memory": 1, "late": 3, "jsonl": 3, "sqlite": 6}
+ENDS_EVERY = {"memory": 3, "late": 30, "jsonl": 30, "sqlite": 45}
+"""The whole form kills, and closes or aborts, at every so-manieth boundary of a scenario."""
 
 SAMPLE_EVERY = 31
 """The reduced form stops at every so-manieth boundary of a scenario, another one on each store."""
@@ -73,24 +76,25 @@ async def test_stopped_anywhere_it_goes_on(scenario: Scenario[Any], backend: str
         assert report.rows[0].points > 10
         return
 
-    # Killed at every boundary, and again in memory at every one of the recovery behind some of AGAIN_IN_MEMORY first
-    # kills; closed and aborted at every boundary in memory, at every twelfth one elsewhere.
-    memory = backend == "memory"
+    # Killed at every boundary in memory, and again at every one of the recovery behind some of AGAIN_IN_MEMORY first
+    # kills; elsewhere at every so-manieth, others on each store and for each scenario. So closes and aborts.
+    memory, first = backend == "memory", SCENARIOS.index(scenario)
     again = AGAIN_IN_MEMORY if memory else AGAIN_ELSEWHERE
-    every = 1
+    every = KILLS_EVERY[backend]
     if scenario in INBOX:  # the longest histories: the same boundaries again and again, with more or less waiting
-        again, every = (4 * again, 1) if memory else (again, 5)
-    kills = Depth(every=every, first=SCENARIOS.index(scenario), again=again)
+        again, every = (4 * again, 1) if memory else (again, 3 * every)
+    kills = Depth(every=every, first=first, again=again)
     killed = await crash_matrix(scenario, stores=[backend], ways=["kill"], depth=kills, folder=tmp_path)
-    others = Depth(again=5 * again) if memory else Depth(every=12, again=0)
+    ends = ENDS_EVERY[backend]
+    others = Depth(every=ends, first=first, again=5 * again if memory else 0)
     ended = await crash_matrix(scenario, stores=[backend], ways=["close", "abort"], depth=others, folder=tmp_path)
 
     points = killed.rows[0].points
     assert points > 10
     assert killed.rows[0].kills - killed.rows[0].again >= points // every - 2  # a thread may be late for the last ones
     assert not memory or killed.rows[0].again > points / 10
-    assert ended.rows[0].closes >= points // (1 if memory else 12) - 2
-    assert ended.rows[0].aborts >= points // (1 if memory else 12) - 2
+    assert ended.rows[0].closes >= points // ends - 2
+    assert ended.rows[0].aborts >= points // ends - 2
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -181,6 +181,10 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         await lane.request_abort("op-2")
         assert (await bench.after_kill(operation)).cancel_requested_at is not None
         await lane.drive("op-2")
+        await lane.retry("op-2", operation_id="op-2-again")
+        assert (await bench.after_kill(operation)).operation_id == "op-2-again"
+        await lane.request_abort("op-2-again")
+        await lane.drive("op-2-again")
 
         # progress and memo of a running tool
         await lane.accept(Prompt("three"), operation_id="op-3")

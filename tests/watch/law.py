@@ -44,6 +44,9 @@ class Law:
         assert not self.broken, "\n\n".join(self.broken[:3])
 
 
+REPORT_TURNS_MAX = 2_000
+
+
 class Followed:
     """One open of one session, its truth and its readers."""
 
@@ -77,6 +80,10 @@ class Followed:
         except SessionFaulted:
             self.law.seen["faulted"] += 1
         except AgentLaneError as error:
+            for _ in range(REPORT_TURNS_MAX):  # a store that was killed in its thread is dead before it is told
+                if self.runtime.phase != "open":
+                    return
+                await asyncio.sleep(0)
             if self.runtime.phase == "open":
                 self.law.broken.append(f"reader {name}: {error!r}")
         except AssertionError as error:
@@ -84,7 +91,7 @@ class Followed:
 
     def moment(self) -> None:
         """Something was published or shown: take the truth."""
-        if self.hub.watched:
+        if self.hub.watched and self.runtime.phase == "open":  # readers were ended by a fault, and see no more
             lanes = self.truth.setdefault(self.hub.numbers.now(), {})
             for name, core in self.cores.items():
                 if core.config is not None and core.feed.watched:

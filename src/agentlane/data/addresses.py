@@ -35,9 +35,9 @@ LABEL = "label"
 CURRENT = (
     *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME),
     *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_DECISION, OP_RETURNED),
-    *(INBOX, PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
+    *(INBOX, RECEIPT, PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
 )
-"""Namespaces of values that say where a session stands now: few, and replaced or removed as it goes on."""
+"""Namespaces of values that say where a session stands now: replaced or removed as it goes on, and few but receipts."""
 
 
 def branch_tip(branch: str) -> Address:
