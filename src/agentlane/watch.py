@@ -189,6 +189,8 @@ class Watch(Generic[S]):
         except BaseException:
             reader.miss()
             raise
+        if snapshot is None:  # the session ended: what came behind the gap must not be taken for what comes next
+            reader.miss()
         return snapshot
 
     async def _filled(self, fill: Fill[S]) -> S | None:

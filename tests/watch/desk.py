@@ -44,7 +44,7 @@ class Desk:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(10_000):
+    for _ in range(1_000_000):  # a commit of a store with a thread takes as many turns of the loop as there is time for
         if condition():
             return
         await asyncio.sleep(0)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from agentlane.testing import Depth, Scenario, crash_matrix
-from agentlane.testing.matrix.builtin import CHILDREN, SCENARIOS
+from agentlane.testing.matrix.builtin import SCENARIOS
 from tests.stateful.play import run
 from tests.stateful.programs import Program, programs
 from tests.stateful.test_known import KNOWN
@@ -45,9 +45,7 @@ def test_folding_gives_what_there_is_in_rare_programs(name: str, tmp_path: Path)
 async def test_a_watched_run_ends_as_an_unwatched_one(scenario: Scenario[Any], tmp_path: Path, whole: bool) -> None:
     place = SCENARIOS.index(scenario)
     depth = Depth(every=EVERY // 2 if whole else EVERY, first=3 * place, again=0)
-    # Runs of other agents on SQLite, killed while several lanes commit at once, now and then end with a reader that is
-    # behind what memory held at its cursor: not understood yet, see CONTRIBUTING, "Known gaps".
-    stores = ("memory" if scenario in CHILDREN else ("memory", "jsonl", "sqlite")[place % 3],)
+    stores = (("memory", "jsonl", "sqlite")[place % 3],)
 
     with followed() as law:
         await crash_matrix(scenario, stores=stores, depth=depth, folder=tmp_path)
