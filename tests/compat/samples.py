@@ -334,7 +334,6 @@ SAMPLES: dict[str, Sample] = {
             arguments={"path": "a"},
             progress=(TEXT, IMAGE),
             expires_at=3000,
-            name="which",
         ),
     ),
     "frames": Sample(

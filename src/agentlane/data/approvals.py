@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from agentlane.data.messages import UserPart
 
-ApprovalKind: TypeAlias = Literal["call", "replay", "question"]
-"""``call``: before a call starts. ``replay``: before one that was interrupted runs again. ``question``: from a tool."""
+ApprovalKind: TypeAlias = Literal["call", "replay"]
+"""``call``: before a call starts. ``replay``: before one that was interrupted runs again."""
 
 
 class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -19,7 +19,6 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     ``arguments`` are those that the call would run with, and ``digest`` names them; ``question`` says it in words.
     ``progress`` is what an interrupted call had saved. ``expires_at`` (ms) is when it counts as a no; None is never.
-    ``name`` is that of a question.
     """
 
     approval_id: str
@@ -34,7 +33,6 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     arguments: Any = None
     progress: tuple[UserPart, ...] = ()
     expires_at: int | None = None
-    name: str | None = None
 
 
 class Decision(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

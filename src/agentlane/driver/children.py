@@ -22,7 +22,7 @@ from agentlane.data.operations import (
 from agentlane.data.requests import RequestInfo, request_digest
 from agentlane.data.results import ChildReason, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
-from agentlane.driver.draft import PathDraft
+from agentlane.driver.draft import PathDraft, opening_writes
 from agentlane.driver.effects import EffectMark, StopReason, waiting_on
 from agentlane.driver.lane_core import LaneCore, RunningPass
 from agentlane.driver.open_operation import OpenOperation
@@ -109,9 +109,7 @@ def start_child(
         *path.writes,
         SetValue(addresses.lane_config(name), codec.encode(config)),
         SetValue(addresses.lane_state(name), codec.encode(state)),
-        SetValue(addresses.op_meta(id), codec.encode(meta)),
-        SetValue(addresses.op_config(id), codec.encode(child.config)),
-        SetValue(addresses.op_state(id), codec.encode(child.state)),
+        *opening_writes(child),
     ]
 
     def publish() -> None:
