@@ -320,7 +320,15 @@ async def play(
             await session.close()
         await store.close()
     except BaseException as error:
-        error.add_note(f"seed {seed}")
+        ends = {storm.session_id: storm.ends for storm in storms}
+        error.add_note(f"seed {seed}, lives {ends}, {'; '.join(map(repr, _leaves(error)))}")  # before what may be cut
         for storm in storms:
-            error.add_note(storm.trace.history(last=200))
+            error.add_note(storm.trace.history(last=60))
         raise
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors that a group is of, however deep."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]
