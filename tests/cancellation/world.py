@@ -31,7 +31,7 @@ from agentlane import (
 )
 from agentlane.storage import Address, JsonlStore, MemoryStore, Probe, SessionStorage, SqliteStore, Store
 from agentlane.testing import CountingIds, FailingStore, GatedStore, ManualClock
-from agentlane.testing.invariants import KEPT_VALUES, OPERATION_VALUES, PENDING_VALUES
+from agentlane.testing.invariants_session import KEPT_VALUES, OPERATION_VALUES, PENDING_VALUES
 from tests.cancellation.talker import Talker
 from tests.cancellation.watched import Watched
 
