@@ -166,20 +166,29 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         admitted = await self.accept(request, operation_id=operation_id, deps=deps)
         return await self._drive_to_end(admitted.operation_id)
 
-    async def retry(self, settled_id: str, /, *, same_keys: bool = False, operation_id: str | None = None) -> Admitted:
+    async def retry(
+        self,
+        settled_id: str,
+        /,
+        *,
+        same_keys: bool = False,
+        operation_id: str | None = None,
+        deps: Deps | UnsetType = UNSET,
+    ) -> Admitted:
         """Open an operation that tries a failed or aborted one again, and start nothing; durable on return.
 
         It has the same input, adds no entry, and goes on where the other ended: what that one was answered, and what
         its calls gave, stays. If an abort came behind a whole answer, that answer ends it. Limits and usage begin anew.
         Idempotency keys name the new operation, or with ``same_keys`` the old one's, so that a receiver knows calls
         that are made again. ``operation_id`` names the new operation, and makes the call safe to repeat as in
-        ``accept``. Cancelled: the operation is opened or not; asking again with the same id tells.
+        ``accept``. ``deps`` are for the new operation, as in ``accept``: what the old one was given was let go when it
+        settled. Cancelled: the operation is opened or not; asking again with the same id tells.
 
         Raises ``RequestConflict`` for an operation that completed or an id that was used for another request,
         ``OperationMismatch`` if the lane's tip has moved since or the operation is another lane's, ``LaneBusy`` while
         an operation is open, ``UnknownOperation``, ``InvalidName``.
         """
-        return await retrying.retry(self._core, self.agent, settled_id, operation_id, same_keys=same_keys)
+        return await retrying.retry(self._core, self.agent, settled_id, operation_id, deps, same_keys=same_keys)
 
     async def submit(self, prompt: str | UserMessage | Prompt, *, request_id: str | None = None) -> Receipt:
         """Accept ``prompt`` if the lane is idle, else steer with it; start nothing; durable on return.

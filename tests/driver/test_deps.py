@@ -156,6 +156,50 @@ async def test_another_request_under_the_same_id_brings_nothing() -> None:
     assert seen.by_tools == ["Ada's"]
 
 
+@pytest.mark.parametrize("target", [":memory:", *TARGETS])
+async def test_what_is_tried_again_is_given_its_own(tmp_path: Path, target: str) -> None:
+    """The old operation's are gone with it; what is tried again without any gets the agent's."""
+    seen, path = Seen(), target if target == ":memory:" else str(tmp_path / target)
+    secret = Secret("Bob's hush-hush")
+    gone = weakref.ref(secret)
+    async with open_session(path) as session:
+        answers = [[call("use")], fail("refused"), [call("use")], fail("refused"), [call("use")], "done"]
+        lane = await session.lane("main", seen.agent(*answers))
+        await lane.run("go", operation_id="first", deps=Secret("Ada's hush-hush"))
+
+        await lane.retry("first", operation_id="second", deps=secret)
+        assert (await lane.drive("second")).result.status == "failed"  # type: ignore[union-attr]
+        await lane.retry("second", operation_id="third")
+        result = await lane.resume()
+
+        assert result is not None and (result.status, result.retry_of) == ("completed", "second")
+        del secret
+        await collect()
+        assert gone() is None
+    assert seen.by_tools == ["Ada's hush-hush", "Bob's hush-hush", "the agent's"]
+    if target != ":memory:":
+        assert b"hush-hush" not in Path(path).read_bytes()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+async def test_a_retry_that_is_asked_for_again_brings_them_back_after_a_restart(tmp_path: Path, name: str) -> None:
+    seen, path = Seen(), str(tmp_path / name)
+    async with open_session(path) as session:
+        lane = await session.lane("main", seen.agent(fail("refused")))
+        await lane.run("go", operation_id="first")
+        admitted = await lane.retry("first", operation_id="second", deps=Secret("Ada's"))
+
+    async with open_session(path) as session:
+        lane = await session.lane("main", seen.agent([call("use")], "done"))
+        with pytest.raises(RequestConflict):
+            await lane.retry("first", operation_id="second", same_keys=True, deps=Secret("Eve's"))
+        assert await lane.retry("first", operation_id="second", deps=Secret("Bob's")) == admitted
+        await lane.resume()
+        assert await lane.retry("first", operation_id="second", deps=Secret("Cid's")) == admitted  # it has settled
+
+    assert seen.by_tools == ["Bob's"]
+
+
 async def test_nothing_may_be_given_too() -> None:
     """None is something to give: it is not the same as leaving it out."""
     seen: list[object] = []

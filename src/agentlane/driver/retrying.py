@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
@@ -24,7 +26,13 @@ from agentlane.storage.contract import Commit
 
 
 async def retry(
-    lane: LaneCore, agent: Agent[Any, Any], settled_id: str, operation_id: str | None, *, same_keys: bool
+    lane: LaneCore,
+    agent: Agent[Any, Any],
+    settled_id: str,
+    operation_id: str | None,
+    deps: Any | UnsetType = UNSET,
+    *,
+    same_keys: bool,
 ) -> Admitted:
     """Open an operation that goes on where a settled one ended. See ``AgentLane.retry``."""
     runtime = lane.runtime
@@ -40,7 +48,9 @@ async def retry(
             return _same(record.lane, record.request_digest, record.inputs, id, lane, digest)
         current = lane.operation
         if current is not None and current.id == id:
-            return _same(lane.name, current.meta.request.digest, current.meta.inputs, id, lane, digest)
+            admitted = _same(lane.name, current.meta.request.digest, current.meta.inputs, id, lane, digest)
+            current.take_deps(deps)
+            return admitted
         old = await verbs.result(lane, settled_id)
         if old is None:
             raise LaneBusy(
@@ -49,13 +59,13 @@ async def retry(
         _check_retryable(lane, old)
         path = await _path(lane, old)
         await lane.idle.admission(inside=inside)
-        admitted = await lane.line.run(
+        opened = await lane.line.run(
             lambda count=settled_count, given=digest, old=old, path=path: _decide(  # type: ignore[misc]
-                lane, agent, id, given, old, path, count, inside=inside, same_keys=same_keys
+                lane, agent, id, given, old, path, count, deps, inside=inside, same_keys=same_keys
             )
         )
-        if admitted is not None:
-            return admitted
+        if opened is not None:
+            return opened
 
 
 def _decide(
@@ -66,6 +76,7 @@ def _decide(
     old: OperationResult,
     path: Sequence[Entry],
     settled_count: int,
+    deps: Any | UnsetType,
     *,
     inside: bool,
     same_keys: bool,
@@ -97,6 +108,7 @@ def _decide(
         retry_of=old.operation_id,
     )
     operation = OpenOperation(id, meta, agent.resolve(config), _first_state(lane, old, path))
+    operation.take_deps(deps)
     for entry in path:
         if isinstance(entry.body, AssistantMessage):
             operation.take_answer(entry.body)
