@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlane.data.operations import OperationState
+from agentlane.driver import queueing
 from agentlane.errors import AgentLaneError
 from agentlane.machine import planning, table
 from agentlane.storage.files import FileSystem
@@ -25,6 +26,16 @@ def replays_never() -> None:
 
     planning.may_replay = lambda call, now, rules: now.problem is None
     table._require = lenient
+
+
+def forgets_request_ids() -> None:
+    """A message that is queued again under its request id is another one."""
+    queue = queueing.queue
+
+    async def anew(lane: Any, kind: Any, message: Any, request_id: str | None) -> Any:
+        return await queue(lane, kind, message, None)
+
+    queueing.queue = anew
 
 
 def keeps_the_lock() -> None:
@@ -124,6 +135,7 @@ def commits_late() -> None:
 
 BREAKS: dict[str, Callable[[], None]] = {
     "replays_never": replays_never,
+    "forgets_request_ids": forgets_request_ids,
     "keeps_the_lock": keeps_the_lock,
     "writes_late": writes_late,
     "commits_late": commits_late,

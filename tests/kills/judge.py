@@ -16,9 +16,21 @@ from agentlane.machine.outcomes import ABORTED, INTERRUPTED, NOT_STARTED
 from agentlane.storage.contract import SessionStorage
 from agentlane.testing.invariants import check_invariants
 from tests.kills.history import History
+from tests.kills.host import LATER
 from tests.kills.life import SESSION, store_of
-from tests.kills.reports import CLOSING, Aborting, Accepted, Opened, Pended, Published, Settled
-from tests.kills.work import Expected, done, expected, policy_of
+from tests.kills.reports import (
+    CLOSING,
+    Aborting,
+    Accepted,
+    Answered,
+    Delivered,
+    Opened,
+    Pended,
+    Published,
+    Said,
+    Settled,
+)
+from tests.kills.work import Expected, done, expected, expected_of_helper, policy_of
 
 R = TypeVar("R")
 
@@ -46,6 +58,8 @@ async def judge(history: History) -> list[str]:
             await verdict.commits(storage)
             for lane in history.work.lanes:
                 await verdict.lane(session, lane)
+            await verdict.helper(session)
+            await verdict.told(storage)
             verdict.effects()
     finally:
         await store.close()
@@ -97,6 +111,45 @@ class _Verdict:
                 self.found.append(f"{id} was told to have ended as {settled[id]}, and ended as {result}")
             kept = self._operation(id, wanted, kept, aborted=result.status == "aborted")
         self.found += [f"{lane}: {_text(entry)!r} is too much" for entry in kept]
+
+    async def helper(self, session: Session) -> None:
+        """An agent that is a tool ran once, and as nobody's stopping it could have made it."""
+        work, runs = self._history.work, self._helped()
+        if len(runs) != (1 if work.helper else 0):
+            self.found.append(f"the agent that is a tool ran as {runs}")
+        for id in runs:
+            entries = await session.branch(f"child:{id}").entries(newest_first=False)
+            self._answers(entries)
+            kept = [each for each in entries if not _failed(each)]
+            rest = self._operation(id, expected_of_helper(work), kept, aborted=False)
+            self.found += [f"{id}: {_text(entry)!r} is too much" for entry in rest]
+
+    def _helped(self) -> set[str]:
+        decoded = {id: codec.RESULT.decode(payload, id) for id, payload in self._results.items()}
+        return {id for id, each in decoded.items() if each.lane == f"child:{id}" and each.status == "completed"}
+
+    async def told(self, storage: SessionStorage) -> None:
+        """What was said, answered and delivered, and acknowledged, has come where it belongs, once."""
+        said = {each.entry_id for each in self._of(Said)}
+        rows = {row.id for row in await storage.entries(sorted(said)) if row is not None}
+        self.found += [f"message {id} was acknowledged and is lost" for id in said - rows]
+        besides = [each for turns in self._history.work.lanes.values() for turn in turns() for each in turn.besides]
+        if len(said) != len([kind for kind, _, _ in besides if kind != "hook"]):
+            self.found.append(f"messages were said as {sorted(said)}")
+        answered = [each.approval_id for each in self._of(Answered)]
+        if len(answered) != len(set(answered)):
+            self.found.append(f"an approval was answered twice: {answered}")
+        for each in self._of(Answered):
+            payload = self._results.get(each.operation_id)
+            taken = () if payload is None else codec.RESULT.decode(payload, each.operation_id).decisions
+            kept = {decision.approval_id: decision.allow for decision in taken}
+            if kept.get(each.approval_id) != each.allow:
+                self.found.append(f"the answer {each} was acknowledged, and the record has {kept}")
+        for delivered in self._of(Delivered):
+            row = (await storage.entries([delivered.call_id]))[0]
+            body = None if row is None or row.payload is None else codec.BODY.decode(row.payload, row.id)
+            if not isinstance(body, ToolResultMessage) or not body.text.endswith(done(LATER, 1)):
+                self.found.append(f"the result of {delivered.call_id} was delivered and is lost: {body}")
 
     def _operation(self, id: str, wanted: Sequence[Expected], kept: list[Entry], *, aborted: bool) -> list[Entry]:
         """Compare what one operation added; gives the entries behind it."""
@@ -168,7 +221,7 @@ class _Verdict:
             self.found += [f"result {id} was lost" for id, sum in each.results.items() if results.get(id) != sum]
         accepted = {each.operation_id for each in self._of(Accepted)}
         self.found += [f"operation {id} was accepted and is lost" for id in accepted - results.keys()]
-        if results.keys() != set(self._history.work.operations()):
+        if results.keys() - self._helped() != set(self._history.work.operations()):
             self.found.append(f"there are results of {sorted(results)}")
 
     def effects(self) -> None:

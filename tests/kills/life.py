@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlane import AgentLane, Prompt, Session, SessionClosed, SessionOwned, StoreOwned, open_session
-from agentlane.data import addresses, codec, results
+from agentlane.data import addresses, codec
 from agentlane.data.operations import EffectPending, Generating, Tools
 from agentlane.data.writes import InsertEntry, SetValue, Write
 from agentlane.errors import InvalidWrite
@@ -26,6 +26,7 @@ from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.sqlite import SqliteStore
 from agentlane.testing.wrapping import WrappedStorage, WrappedStore
 from tests.kills import broken
+from tests.kills.host import Host
 from tests.kills.reports import (
     EXIT_CODE,
     TERM_CODE,
@@ -178,18 +179,19 @@ class _Life:
 
     async def _lane(self, session: Session, name: str, outside: Outside) -> None:
         work = self._work
-        lane = await session.lane(name, work.agent(name, outside.tools(name), QuickClock()))
+        lane = await session.lane(name, work.agent(name, outside, QuickClock()))
+        host = Host(session, lane, self._tell)
         for number, turn in enumerate(work.lanes[name]()):
             id = f"{name}-{number}"
             await lane.accept(Prompt(turn.prompt), operation_id=id)
             self._tell(Accepted(id))
+            await host.speak(id, turn)
             aborting = asyncio.ensure_future(self._abort(work, lane, id, outside)) if number == 0 else None
             try:
-                outcome = await lane.drive(id)
+                outcome = await host.drive(id)
             finally:
                 if aborting is not None:
                     aborting.cancel()
-            assert isinstance(outcome, results.Settled)
             self._tell(Settled(id, outcome.result.status, outcome.result.text))
 
     async def _abort(self, work: Work, lane: AgentLane[Any, Any], id: str, outside: Outside) -> None:

@@ -106,6 +106,26 @@ class Aborting(Struct, frozen=True, tag="aborting"):
     operation_id: str
 
 
+class Said(Struct, frozen=True, tag="said"):
+    """A message was queued, or was before, and has this entry."""
+
+    entry_id: str
+
+
+class Answered(Struct, frozen=True, tag="answered"):
+    """An approval was answered."""
+
+    operation_id: str
+    approval_id: str
+    allow: bool
+
+
+class Delivered(Struct, frozen=True, tag="delivered"):
+    """The result of a call was delivered."""
+
+    call_id: str
+
+
 class Settled(Struct, frozen=True, tag="settled"):
     """``drive`` returned the operation's result."""
 
@@ -132,7 +152,20 @@ class Closed(Struct, frozen=True, tag="closed"):
 
 
 Report: TypeAlias = (
-    Started | Opened | Refused | Reached | Published | Accepted | Aborting | Settled | Stopping | Closing | Closed
+    Started
+    | Opened
+    | Refused
+    | Reached
+    | Published
+    | Accepted
+    | Said
+    | Answered
+    | Delivered
+    | Aborting
+    | Settled
+    | Stopping
+    | Closing
+    | Closed
 )
 
 _ENCODER = msgspec.json.Encoder()

@@ -11,6 +11,7 @@ from tests.kills.history import History
 from tests.kills.judge import judge
 from tests.kills.reports import Stop
 
+SAID = Stop("kill", "commit.queue.after", 2)
 CALLS_BEGUN = Stop("kill", "effect.tool.start", 5)
 ACCEPTED = Stop("kill", "commit.accept.after")
 
@@ -20,6 +21,8 @@ ACCEPTED = Stop("kill", "commit.accept.after")
     [
         ("replays_never", "jsonl", CALLS_BEGUN, "a call that must not run again ran again"),
         ("replays_never", "sqlite", CALLS_BEGUN, "a call that must not run again ran again"),
+        ("forgets_request_ids", "jsonl", SAID, "messages were said as"),
+        ("forgets_request_ids", "sqlite", SAID, "messages were said as"),
         ("keeps_the_lock", "jsonl", CALLS_BEGUN, "it was refused: session_owned"),
         ("keeps_the_lock", "sqlite", CALLS_BEGUN, "it was refused: store_owned"),
         ("writes_late", "jsonl", ACCEPTED, "was acknowledged and is lost"),
@@ -29,8 +32,9 @@ ACCEPTED = Stop("kill", "commit.accept.after")
 async def test_a_broken_library_is_found_out(
     broken: str, disk: str, stop: Stop, told: str, zygote: Zygote, tmp_path: Path
 ) -> None:
+    work = "host" if stop is SAID else "mixed"
     history = History(
-        zygote.start, tmp_path / "broken", work="mixed", disk=disk, durability="process", seed=1, broken=broken
+        zygote.start, tmp_path / "broken", work=work, disk=disk, durability="process", seed=1, broken=broken
     )
 
     assert history.run(stop).how == "kill", history.story()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from agentlane import Agent, RetryPolicy, Tool, ToolContext
+from agentlane import Agent, AgentTool, PendingResult, RetryPolicy, Tool, ToolContext, agent_tool, hook
 from agentlane.clock import Clock
 from agentlane.data.operations import ReplayPolicy
+from agentlane.machine.outcomes import DENIED
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import Answer, ScriptedCall, as_answer, call, fail, say, think
 
@@ -26,21 +27,39 @@ POLICIES: dict[str, ReplayPolicy] = {
     "steps": "safe",
     "wait": "never",
     "watch": "safe",
+    "ask": "never",
+    "check": "ask",
+    "later": "never",
 }
 """The tools. ``alone`` is a barrier; ``block`` and ``once`` are plain functions; ``steps`` keeps a memo; ``wait`` and
-``watch`` do not end by themselves when they run for the first time."""
+``watch`` do not end by themselves when they run for the first time; ``ask`` needs a yes, ``check`` to run again does;
+the result of ``later`` is delivered by the host."""
 
 PLAIN = frozenset({"block", "once"})
 WAITING = frozenset({"wait", "watch"})
+HELPER = "scout"
+"""The agent that is a tool of another one."""
+REFUSAL = "not this one"
+HEARD = "the bird too"
+SURE = "are you sure"
+"""What a hook says once the model has ended with ``HEARD``."""
 TURNS_MAX = 12
 """How many turns of the loop a tool takes at most."""
 
 
+SayKind: TypeAlias = Literal["steer", "submit", "follow_up", "hook"]
+
+
 class Turn(NamedTuple):
-    """A prompt and what the model says to it."""
+    """A prompt and what the model says to it, and what the host, or a hook, says besides and is answered."""
 
     prompt: str
     answers: Sequence[Any]
+    besides: Sequence[tuple[SayKind, str, Sequence[Any]]] = ()
+
+    def said(self) -> list[tuple[str, Sequence[Any]]]:
+        """Every user message in order, each with the answers behind it."""
+        return [(self.prompt, self.answers), *((text, answers) for _, text, answers in self.besides)]
 
 
 @dataclass(frozen=True)
@@ -48,22 +67,38 @@ class Work:
     """What every process of a history does: each lane's prompts in order, all lanes at once.
 
     ``aborts``: the first operation is aborted once every tool that waits has begun. ``delta_ms``: how slow answers are.
+    ``helper``: what another agent says, which is a tool of this one's, and whether hooks are asked.
     """
 
     name: str
     lanes: dict[str, Callable[[], Sequence[Turn]]]
     aborts: int = 0
     delta_ms: int = 0
+    helper: Sequence[Any] = ()
 
     def operations(self) -> list[str]:
         """The ids of all operations."""
         return [f"{lane}-{number}" for lane, turns in self.lanes.items() for number in range(len(turns()))]
 
-    def agent(self, lane: str, tools: list[Tool[Any, Any]], clock: Clock) -> Agent[Any, Any]:
+    def agent(self, lane: str, outside: Outside, clock: Clock) -> Agent[Any, Any]:
         """The agent of one lane of one process."""
-        turns = [turn.answers for turn in self.lanes[lane]()]
+        turns = [answers for turn in self.lanes[lane]() for _, answers in turn.said()]
         model = ScriptedModel(turns=turns, deltas=8, delta_ms=self.delta_ms, clock=clock)
-        return Agent(model=model, tools=tools, retry=RetryPolicy(base_ms=1, cap_ms=5))
+        tools: list[Tool[Any, Any] | AgentTool] = [*outside.tools(lane)]
+        hooks = []
+        if self.helper:
+            says = ScriptedModel(turns=[self.helper], deltas=8, clock=clock)
+            tools.append(agent_tool(Agent(HELPER, model=says, tools=outside.tools(HELPER)), description="Ask it."))
+            hooks = [
+                hook("before_tool", _nothing),
+                hook("after_tool", lambda info: None),
+                hook("before_finish", lambda info: SURE if info.text == HEARD else None),
+            ]
+        return Agent(model=model, tools=tools, hooks=hooks, retry=RetryPolicy(base_ms=1, cap_ms=5))
+
+
+async def _nothing(info: object) -> None:
+    """A hook that has nothing against it."""
 
 
 def _mixed() -> list[Turn]:
@@ -101,6 +136,26 @@ def _abort() -> list[Turn]:
     return [Turn("go", [calls, "went on"]), Turn("and now", [[call("run", x=4)], "after"])]
 
 
+def _host() -> list[Turn]:
+    calls = [call("ask", x=0), call("ask", x=1), call("check", x=2), call("later", x=3), call(HELPER, prompt="look")]
+    return [
+        Turn(
+            "go",
+            [],
+            [
+                ("steer", "mind the cat", []),
+                ("submit", "and the dog", [calls, [call("run", x=4)], "minded"]),
+                ("follow_up", "and the bird", [HEARD]),
+                ("hook", SURE, ["sure"]),
+            ],
+        ),
+        Turn("more", [[call("ask", x=6)], "that is all"]),
+    ]
+
+
+_HELPER = [[call("run", x=7), call("ask", x=8)], "seen"]
+
+
 def _lane(number: int) -> Callable[[], list[Turn]]:
     calls = [call("run", x=number), call("read", x=number), call("once", x=number)]
     return lambda: [Turn(f"go {number}", [calls, f"gone {number}"])]
@@ -113,6 +168,7 @@ WORKS = {
         Work("stream", {"main": _stream}, delta_ms=40),
         Work("abort", {"main": _abort}, aborts=2),
         Work("lanes", {f"lane-{number}": _lane(number) for number in range(3)}),
+        Work("host", {"main": _host}, helper=_HELPER),
     ]
 }
 
@@ -138,7 +194,7 @@ class Outside:
         return [self._tool(lane, name) for name in POLICIES]
 
     def _tool(self, lane: str, name: str) -> Tool[Any, Any]:
-        async def run(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        async def run(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str | PendingResult:
             label = f"{lane}/{name}:{arguments['x']}"
             self._note("start", label, ctx)
             if arguments.get("progress"):
@@ -150,7 +206,7 @@ class Outside:
             for _ in range(self._chance.randrange(TURNS_MAX)):
                 await asyncio.sleep(0)
             self._note("end", label, ctx)
-            return done(label, ctx.attempt)
+            return PendingResult() if name == "later" else done(label, ctx.attempt)
 
         def block(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
             label = f"{lane}/{name}:{arguments['x']}"
@@ -159,7 +215,7 @@ class Outside:
             return done(label, ctx.attempt)
 
         function = block if name in PLAIN else run
-        return Tool(name, function, replay=POLICIES[name], parallel=name != "alone")
+        return Tool(name, function, replay=POLICIES[name], parallel=name != "alone", approval=name == "ask")
 
     async def _hang(self) -> None:
         self._waiting += 1
@@ -191,14 +247,37 @@ def expected(work: Work, lane: str) -> list[list[Expected]]:
     """For each operation of a lane, what it adds to the conversation when nobody stops it."""
     found = []
     for turn in work.lanes[lane]():
-        lines = [Expected(f"user {turn.prompt}")]
-        for answer in map(as_answer, turn.answers):
-            if answer.kept:
-                lines.append(Expected(f"assistant {_text(answer)}"))
-                calls = [part for part in answer.parts if isinstance(part, ScriptedCall)]
-                lines += [Expected("", f"{lane}/{each.name}:{(each.arguments or {})['x']}") for each in calls]
+        lines = []
+        for text, answers in turn.said():
+            lines += [Expected(f"user {text}"), *_answered(lane, answers)]
         found.append(lines)
     return found
+
+
+def expected_of_helper(work: Work) -> list[Expected]:
+    """What an agent that is a tool adds to its own conversation."""
+    return [Expected("user look"), *_answered(HELPER, work.helper)]
+
+
+def allows(x: int) -> bool:
+    """What the host says to a call of ``ask``."""
+    return x % 2 == 0
+
+
+def _answered(lane: str, answers: Sequence[Any]) -> Iterator[Expected]:
+    for answer in map(as_answer, answers):
+        if answer.kept:
+            yield Expected(f"assistant {_text(answer)}")
+            yield from (_result(lane, part) for part in answer.parts if isinstance(part, ScriptedCall))
+
+
+def _result(lane: str, given: ScriptedCall) -> Expected:
+    if given.name == HELPER:
+        return Expected("result seen")
+    x = (given.arguments or {})["x"]
+    if given.name == "ask" and not allows(x):
+        return Expected(f"result {DENIED} Reason: {REFUSAL}")
+    return Expected("", f"{lane}/{given.name}:{x}")
 
 
 def _text(answer: Answer) -> str:
