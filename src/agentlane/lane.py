@@ -17,7 +17,7 @@ from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
-from agentlane.driver import aborting, deciding, delivering, idle, navigating, retrying, submitting, verbs
+from agentlane.driver import aborting, answering, deciding, delivering, idle, navigating, retrying, submitting, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
 from agentlane.errors import InvalidMessage, NoActiveOperation
@@ -241,6 +241,19 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         ``InvalidMessage`` for a bad answer or bad arguments.
         """
         return await deciding.decide(self._core, self.agent, approval_id, allow=allow, reason=reason, by=by, args=args)
+
+    async def answer(self, question_id: str, value: Any, *, by: str | None = None) -> Decision:
+        """Answer what a tool of this lane's open operation asks with ``ctx.ask``, once; durable on return.
+
+        ``value`` is JSON data: what the tool's ``ask`` returns when it has started again, which it does when it is
+        driven. It is gone once the call has its result; that the question was answered, when, and ``by`` whom stays in
+        the operation's record. Works before anything drives, from any task, from inside a tool too, and wakes a drive
+        that waits. Cancelled: the answer is committed or not; answering again tells.
+
+        Raises ``ApprovalNotPending`` for a question that is answered, void or not known (``details["became"]``), and
+        ``InvalidMessage`` for a value that cannot be kept, or the id of an approval, which ``decide`` answers.
+        """
+        return await answering.answer(self._core, question_id, value, by=by)
 
     async def navigate(self, to: str | None, *, label: str | None = None) -> NavigateResult:
         """Move this idle lane's tip to an entry of the session (None: before the first); durable on return.

@@ -17,7 +17,7 @@ from agentlane.data.approvals import Approval
 from agentlane.data.events import SessionSnapshot
 from agentlane.data.inspection import Operation
 from agentlane.data.messages import AssistantMessage
-from agentlane.data.operations import LaneConfig, LaneState, Tools, WaitingApproval
+from agentlane.data.operations import LaneConfig, LaneState, Tools, WaitingApproval, WaitingQuestion
 from agentlane.data.reads import id_text, page_limit
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import branches
@@ -193,7 +193,10 @@ class Session(SessionData):
         return Watch(source, cursor=cursor, history=history, coalesce=coalesce, buffer=buffer)
 
     def approvals(self) -> list[Approval]:
-        """What waits for a person on any lane, oldest first; ``lane.decide`` answers. Committed state, no I/O."""
+        """What waits for a person on any lane, oldest first. Committed state, no I/O.
+
+        ``lane.decide`` answers what may run; ``lane.answer`` what a tool asks (``kind`` is ``question``).
+        """
         self._runtime.check()
         operations = [core.operation for core in self._cores.values() if core.operation is not None]
         found = [approval for operation in operations for approval in open_approvals(operation)]
@@ -336,9 +339,8 @@ class Session(SessionData):
     async def _find_approvals(self, storage: SessionStorage, operations: Mapping[str, OpenOperation]) -> None:
         """Read what waits for a person, so that it is listed, and answered, before anything drives."""
         states = [each.state for each in operations.values()]
-        if not any(
-            isinstance(call, WaitingApproval) for each in states if isinstance(each, Tools) for call in each.calls
-        ):
+        calls = [call for each in states if isinstance(each, Tools) for call in each.calls]
+        if not any(isinstance(call, WaitingApproval | WaitingQuestion) for call in calls):
             return
         for id, payload in (await storage.values(addresses.PENDING_APPROVAL)).items():
             approval = codec.APPROVAL.decode(payload, f"approval {id}")

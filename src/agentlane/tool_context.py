@@ -18,6 +18,7 @@ class CallPort(Protocol):
     async def save_progress(self, content: str | Sequence[UserPart]) -> None: ...
     async def save_memo(self, name: str, value: Any) -> None: ...
     def memo(self, name: str, default: Any) -> Any: ...
+    def ask(self, name: str, question: str) -> Any: ...
     def stop_requested(self) -> bool: ...
 
 
@@ -29,8 +30,9 @@ class ToolContext(Generic[Deps]):
     - ``epoch``: a fencing token that grows with each owner of the session
     - ``deps``: the agent's dependencies
 
-    Progress and memos belong to the session's event loop (``WrongLoop`` elsewhere: from a plain function, hand the
-    coroutine to ``asyncio.run_coroutine_threadsafe``) and to the running call (``NoActiveOperation`` once it is over).
+    Progress, memos and questions belong to the session's event loop (``WrongLoop`` elsewhere: from a plain function,
+    hand the coroutine to ``asyncio.run_coroutine_threadsafe``) and to the running call (``NoActiveOperation`` once it
+    is over).
     """
 
     __slots__ = ("_key", "_port", "attempt", "call_id", "deps", "epoch", "operation_id", "recovered", "turn_id")
@@ -91,3 +93,20 @@ class ToolContext(Generic[Deps]):
         Cancelling it leaves the save as it is. ``InvalidName`` and ``InvalidMessage`` for a bad name or value.
         """
         await self._port.save_memo(name, value)
+
+    async def ask(self, name: str, question: str) -> Any:
+        """Ask a person, and get the JSON data that ``lane.answer`` gave; for ``safe`` and ``idempotent`` tools only.
+
+        Without an answer the call ends here: what is raised is no ``Exception`` and must be let through, ``finally``
+        blocks run, the question is committed, and nothing of the call runs while it waits, over restarts too. Answered,
+        the tool starts again from its beginning, with the same arguments, key, memos and ``attempt`` one higher, and
+        gets the answer under this ``name`` here, at once and at every later start, whatever ``question`` says then. So
+        what comes before it may run any number of times; memos keep what is not to be done twice. Another question has
+        another name; of those asked at once the first is put, the others when the tool starts again.
+
+        An abort makes the question void. A tool that keeps what is raised and returns has its result, and asks nobody.
+
+        Raises ``InvalidName`` and ``InvalidMessage`` for a bad name or question, and ``InvalidDefinition`` where the
+        call may not run again since its tool is, or was at its start, declared ``never`` or ``ask``.
+        """
+        return self._port.ask(name, question)

@@ -46,6 +46,7 @@ from agentlane import (
     PartDelta,
     PartStart,
     Prompt,
+    QuestionReason,
     RetryPolicy,
     RetryReason,
     RetryTool,
@@ -218,6 +219,8 @@ async def work() -> None:
                         assert_type(reason.operation_id, str)
                     elif isinstance(reason, ExternalReason):
                         await lane.deliver(reason.call_id, {"rows": 3})
+                    elif isinstance(reason, QuestionReason):
+                        assert_type(await lane.answer(reason.question_id, ["yes"], by="me"), Decision)
                     else:
                         assert_type(reason.expires_at, int | None)
                         assert_type(await lane.decide(reason.approval_id, allow=True, by="me"), Decision)

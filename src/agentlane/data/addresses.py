@@ -21,6 +21,7 @@ OP_CONFIG = "op.config"
 OP_STATE = "op.state"
 OP_ARGS = "op.args"
 OP_MEMO = "op.memo"
+OP_ANSWER = "op.answer"
 OP_DECISION = "op.decision"
 PENDING_APPROVAL = "pending.approval"
 OP_RETURNED = "op.returned"
@@ -34,7 +35,7 @@ LABEL = "label"
 
 CURRENT = (
     *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME),
-    *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_DECISION, OP_RETURNED),
+    *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_ANSWER, OP_DECISION, OP_RETURNED),
     *(INBOX, RECEIPT, PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
 )
 """Namespaces of values that say where a session stands now: replaced or removed as it goes on, and few but receipts."""
@@ -78,6 +79,10 @@ def op_decision(operation: str, approval: str) -> Address:
 
 def op_memo(operation: str, call: str, name: str) -> Address:
     return Address(OP_MEMO, f"{operation}|{call}|{name}")
+
+
+def op_answer(operation: str, call: str, name: str) -> Address:
+    return Address(OP_ANSWER, f"{operation}|{call}|{name}")
 
 
 def pending_approval(approval: str) -> Address:

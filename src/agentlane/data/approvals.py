@@ -10,15 +10,17 @@ from msgspec import Struct
 
 from agentlane.data.messages import UserPart
 
-ApprovalKind: TypeAlias = Literal["call", "replay"]
-"""``call``: before a call starts. ``replay``: before one that was interrupted runs again."""
+ApprovalKind: TypeAlias = Literal["call", "replay", "question"]
+"""``call``: before a call starts. ``replay``: before one that was interrupted runs again. ``question``: asked by a tool
+while it ran, and answered with a value; the others are answered with a yes or a no."""
 
 
 class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Something that waits for a person (``pending.approval``), kept until it is answered or void.
 
     ``arguments`` are those that the call would run with, and ``digest`` names them; ``question`` says it in words.
-    ``progress`` is what an interrupted call had saved. ``expires_at`` (ms) is when it counts as a no; None is never.
+    ``progress`` is what an interrupted call, or one that asks, had saved. ``expires_at`` (ms) is when it counts as a
+    no; None is never. ``name`` is that of a question, by which its tool knows the answer.
     """
 
     approval_id: str
@@ -33,13 +35,14 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     arguments: Any = None
     progress: tuple[UserPart, ...] = ()
     expires_at: int | None = None
+    name: str = ""
 
 
 class Decision(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """An answered approval (``op.decision``, and then in the operation's record): used once, for this call alone.
 
     ``digest`` names the arguments that the answer is about: those given by whoever decided, if any. ``expired`` says
-    that nobody answered in time, which is a no.
+    that nobody answered in time, which is a no. To a question the answer itself is the tool's, and not kept here.
     """
 
     approval_id: str

@@ -18,6 +18,8 @@ CallStatus: TypeAlias = Literal[
     "approved",
     "effect_pending",
     "waiting_external",
+    "waiting_question",
+    "answered",
     "waiting_child",
     "outcome_ready",
     "placed",
@@ -27,7 +29,8 @@ CallStatus: TypeAlias = Literal[
 class CallRecord(Struct, frozen=True, kw_only=True):
     """One call of the current batch. ``policy``, ``attempt`` and ``replays`` are those of its last intent.
 
-    ``approval_id`` is the approval that it waits for, or by which it may start or was started.
+    ``approval_id`` is the approval or the question that it waits for, or the approval by which it may start or was
+    started.
     """
 
     call_id: str

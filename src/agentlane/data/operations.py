@@ -144,6 +144,10 @@ class EffectGranted(EffectPending, frozen=True, gc=False, array_like=True, tag="
     permit: bool = False
 
 
+class EffectResumed(EffectPending, frozen=True, gc=False, array_like=True, tag="effect_resumed"):
+    """The same of a call that started again since its question was answered. No death came before this start."""
+
+
 class Approved(Struct, frozen=True, gc=False, array_like=True, tag="approved"):
     """Not started, and a yes is stored under the approval of this id."""
 
@@ -162,6 +166,23 @@ class WaitingApproval(Struct, frozen=True, gc=False, array_like=True, tag="waiti
 
 class WaitingExternal(Struct, frozen=True, gc=False, array_like=True, tag="waiting_external"):
     """The tool has returned and its result is delivered later, by whoever has it. It never runs again."""
+
+    policy: ReplayPolicy
+    attempt: int = 1
+    replays: int = 0
+
+
+class WaitingQuestion(Struct, frozen=True, gc=False, array_like=True, tag="waiting_question"):
+    """The tool has asked a person, by the question of this id, and has ended: with the answer it starts again."""
+
+    question: str
+    policy: ReplayPolicy
+    attempt: int = 1
+    replays: int = 0
+
+
+class AnsweredCall(Struct, frozen=True, gc=False, array_like=True, tag="answered"):
+    """Its question is answered, and it has not started again; the rest is of the start in which it asked."""
 
     policy: ReplayPolicy
     attempt: int = 1
@@ -189,8 +210,11 @@ CallState: TypeAlias = (
     | Approved
     | WaitingApproval
     | WaitingExternal
+    | WaitingQuestion
+    | AnsweredCall
     | EffectPending
     | EffectGranted
+    | EffectResumed
     | WaitingChild
     | OutcomeReady
     | Placed

@@ -85,6 +85,15 @@ class ExternalReason(Struct, frozen=True, gc=False, kw_only=True, tag="external"
     tool: str
 
 
+class QuestionReason(Struct, frozen=True, gc=False, kw_only=True, tag="question"):
+    """A tool has asked a person something, under ``name``; ``lane.answer`` takes the answer."""
+
+    question_id: str
+    call_id: str
+    tool: str
+    name: str
+
+
 class ChildReason(Struct, frozen=True, gc=False, kw_only=True, tag="child"):
     """A run of another agent, the operation of the call, waits itself: ``reasons`` says for what."""
 
@@ -94,7 +103,7 @@ class ChildReason(Struct, frozen=True, gc=False, kw_only=True, tag="child"):
     reasons: tuple[WaitReason, ...]
 
 
-WaitReason: TypeAlias = RetryReason | ApprovalReason | ExternalReason | ChildReason
+WaitReason: TypeAlias = RetryReason | ApprovalReason | ExternalReason | QuestionReason | ChildReason
 
 
 def is_for_retry(reason: WaitReason) -> bool:

@@ -7,12 +7,22 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from agentlane.data import codec
 from agentlane.data.messages import ToolCallPart, UserPart
 from agentlane.driver.effects import EffectMark, StopReason, WaitNode
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.threads import NoThread
-from agentlane.driver.tool_results import Sealed, error_text, seal_error, seal_message, seal_value, text_of
-from agentlane.errors import NoActiveOperation
+from agentlane.driver.tool_questions import Asked, Question, checked_question, has_asked
+from agentlane.driver.tool_results import (
+    Sealed,
+    error_text,
+    seal_error,
+    seal_message,
+    seal_question,
+    seal_value,
+    text_of,
+)
+from agentlane.errors import InvalidDefinition, NoActiveOperation
 from agentlane.machine.outcomes import ABORTED, interrupted
 from agentlane.tool import RetryTool, Tool
 from agentlane.tool_context import ToolContext
@@ -35,6 +45,7 @@ class CallOwner(Protocol):
     async def save_memo(self, index: int, name: str, value: Any, running: Callable[[], bool]) -> None: ...
     def memo(self, index: int, name: str, default: Any) -> Any: ...
     def progress_of(self, index: int) -> tuple[UserPart, ...]: ...
+    def answer_to(self, index: int, name: str) -> bytes | None: ...
 
 
 class _Raised(Exception):
@@ -55,7 +66,9 @@ class CallEffect:
         "_grace_ms",
         "_limit_bytes",
         "_mark",
+        "_may_ask",
         "_owner",
+        "_question",
         "_runtime",
         "_stopped_by",
         "_task",
@@ -79,6 +92,7 @@ class CallEffect:
         checked: Any,
         limit_bytes: int,
         grace_ms: int,
+        may_ask: bool,
     ) -> None:
         self.index = index
         self._owner = owner
@@ -89,6 +103,8 @@ class CallEffect:
         self._checked = checked
         self._limit_bytes = limit_bytes
         self._grace_ms = grace_ms
+        self._may_ask = may_ask
+        self._question: Question | None = None
         self._stopped_by: StopReason | None = None
         self._begun = False
         self._ended = False
@@ -139,6 +155,21 @@ class CallEffect:
         self._check_running(f"memo {name!r}")
         return self._owner.memo(self.index, name, default)
 
+    def ask(self, name: str, question: str) -> Any:
+        """The answer to a question; without one the call is left here."""
+        self._check_running(f"question {name!r}")
+        asked = checked_question(name, question)
+        if not self._may_ask:
+            raise InvalidDefinition(
+                f"tool {self._tool.name!r}: question {name!r}: a tool that asks runs again from its beginning once it "
+                "is answered, and this one must not: declare replay='safe' or replay='idempotent'"
+            )
+        payload = self._owner.answer_to(self.index, asked.name)
+        if payload is not None:
+            return codec.JSON.decode(payload, f"answer to {asked.name}")
+        self._question = self._question or asked
+        raise Asked(f"the tool {self._tool.name!r} asks {asked.name!r}, and starts again when it is answered")
+
     def stop_requested(self) -> bool:
         return self._stopped_by is not None
 
@@ -165,6 +196,11 @@ class CallEffect:
         outcome: Sealed | None
         try:
             outcome = seal_value(self._call, await self._invoke(context), self._limit_bytes)
+            if self._question is not None:
+                self._runtime.found(
+                    f"tool {self._tool.name!r} (call {self._call.id!r}) asked {self._question.name!r}, kept what "
+                    "ctx.ask raised and returned: its result stands, and nobody is asked"
+                )
         except KeyboardInterrupt:
             self._end(None)
             raise
@@ -215,6 +251,8 @@ class CallEffect:
             return self._aborted()
         if stopped == "timeout":
             return self._timed_out()
+        if self._question is not None and has_asked(error):
+            return seal_question(self._call, self._question)
         if isinstance(error, asyncio.CancelledError):
             return seal_error(self._call, f"The tool {name!r} cancelled itself.", self._limit_bytes)
         if isinstance(error, RetryTool):

@@ -40,29 +40,35 @@ async def decide(
     runtime.check_writable()
     if type(allow) is not bool:
         raise InvalidMessage(f"allow={allow!r}: True or False is needed here")
-    reason, by = _text(reason, "reason"), _text(by, "by")
+    reason, by = text_or_none(reason, "reason"), text_or_none(by, "by")
     id = id_text(approval_id)
     await lane.load()
-    found = None if id is None else _pending(lane, id)
+    found = None if id is None else open_question(lane, id)
     if id is None or found is None:
-        await _not_pending(lane, approval_id)
+        await no_longer_pending(lane, approval_id)
+    if found[2].kind == "question":
+        raise InvalidMessage(
+            f"{id} is a question of the tool {found[2].tool!r}, which is for lane.answer(), with a value",
+            path="approval_id",
+        )
     given = None if args is None else _checked(agent, found[2], args, allow=allow)
     try:
         decision: Decision = await lane.line.run(
             lambda: _decide(lane, agent, id, allow=allow, reason=reason, by=by, args=given)
         )
-    except _Gone:
-        await _not_pending(lane, id)
+    except Gone:
+        await no_longer_pending(lane, id)
     if decision.expired:
-        await _not_pending(lane, id)
+        await no_longer_pending(lane, id)
     return decision
 
 
-class _Gone(Exception):
+class Gone(Exception):
     """It was answered, or became void, before the step came to the head of the line."""
 
 
-def _pending(lane: LaneCore, id: str) -> tuple[OpenOperation, int, Approval] | None:
+def open_question(lane: LaneCore, id: str) -> tuple[OpenOperation, int, Approval] | None:
+    """What waits for a person under this id: whose it is, the call, and the question."""
     operation = lane.operation
     if operation is not None:
         for index, approval in operation.pending.items():
@@ -81,9 +87,9 @@ def _decide(
     by: str | None,
     args: dict[str, Any] | None,
 ) -> line.Decision[Decision]:
-    found = _pending(lane, id)
+    found = open_question(lane, id)
     if found is None:
-        raise _Gone
+        raise Gone
     operation, index, approval = found
     now = lane.runtime.clock.now_ms()
     if is_expired(approval, now):
@@ -144,7 +150,8 @@ def _checked(agent: Agent[Any, Any], approval: Approval, args: object, *, allow:
     return clean
 
 
-def _text(value: object, path: str) -> str | None:
+def text_or_none(value: object, path: str) -> str | None:
+    """Clean text of bounded length, or nothing; ``InvalidMessage`` for anything else."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -154,7 +161,7 @@ def _text(value: object, path: str) -> str | None:
     return clean_text(value, path)
 
 
-async def _not_pending(lane: LaneCore, approval_id: object) -> NoReturn:
+async def no_longer_pending(lane: LaneCore, approval_id: object) -> NoReturn:
     """Raise, with what became of the approval as far as this lane knows."""
     operation, last = lane.operation, None if lane.state is None else lane.state.last
     decisions = () if operation is None else operation.decisions
@@ -162,9 +169,11 @@ async def _not_pending(lane: LaneCore, approval_id: object) -> NoReturn:
     for decision in (*decisions, *(() if record is None else record.decisions)):
         if decision.approval_id == approval_id:
             became = "expired" if decision.expired else "allowed" if decision.allow else "denied"
+            became = "answered" if decision.kind == "question" else became
+            kind = "question" if decision.kind == "question" else "approval"
             by = "" if decision.by is None else f" by {decision.by}"
             raise ApprovalNotPending(
-                f"approval {approval_id} of lane {lane.name!r} is {became} already{by}, at {decision.at}; an answer is "
+                f"{kind} {approval_id} of lane {lane.name!r} is {became} already{by}, at {decision.at}; an answer is "
                 "used once",
                 approval_id=approval_id,
                 became=became,
@@ -172,8 +181,8 @@ async def _not_pending(lane: LaneCore, approval_id: object) -> NoReturn:
                 by=decision.by,
             )
     raise ApprovalNotPending(
-        f"lane {lane.name!r} has no open approval {approval_id}: it is unknown, or void since its operation was "
-        "aborted or has ended; session.approvals() lists those that are open",
+        f"lane {lane.name!r} has no open approval or question {approval_id}: it is unknown, or void since its "
+        "operation was aborted or has ended; session.approvals() lists those that are open",
         approval_id=approval_id,
         became="unknown",
     )

@@ -140,12 +140,22 @@ class OperationDraft:
     def decide(self, index: int, decision: Decision, args: dict[str, Any] | None = None) -> None:
         """Take the answer to what a call waits for, and the arguments that are part of it; its step comes next."""
         self.boundaries.append("decision")
-        id = self.operation.id
-        self.path.writes.append(DeleteValue(addresses.pending_approval(decision.approval_id)))
-        self.path.writes.append(SetValue(addresses.op_decision(id, decision.approval_id), codec.encode(decision)))
+        self._close_question(index, decision)
         if args is not None:
-            self.path.writes.append(SetValue(addresses.op_args(id, decision.call_id), codec.encode(args)))
+            address = addresses.op_args(self.operation.id, decision.call_id)
+            self.path.writes.append(SetValue(address, codec.encode(args)))
             self.args = {**self.args, index: args}
+
+    def answer(self, index: int, decision: Decision, name: str, payload: bytes) -> None:
+        """Take the answer to what a call has asked; its step comes next."""
+        self._close_question(index, decision)
+        address = addresses.op_answer(self.operation.id, decision.call_id, name)
+        self.path.writes.append(SetValue(address, payload))
+
+    def _close_question(self, index: int, decision: Decision) -> None:
+        self.path.writes.append(DeleteValue(addresses.pending_approval(decision.approval_id)))
+        address = addresses.op_decision(self.operation.id, decision.approval_id)
+        self.path.writes.append(SetValue(address, codec.encode(decision)))
         self.pending = {each: approval for each, approval in self.pending.items() if each != index}
         self.decisions = (*self.decisions, decision)
 
@@ -189,6 +199,7 @@ class OperationDraft:
         for index in self.settled_calls:
             operation.progress.pop(index, None)
             operation.memos.pop(index, None)
+            operation.answers.pop(index, None)
         operation.corrections = self.corrections
         operation.follow_ups = self.follow_ups
 
@@ -268,13 +279,15 @@ class OperationDraft:
         return sealed if sealed is not None and sealed.message is message else seal_message(message)
 
     def _drop_side(self, index: int, id: str) -> None:
-        """A call that has its outcome needs its progress and memos no more."""
+        """A call that has its outcome needs its progress, memos and answers no more."""
         self.settled_calls.append(index)
         operation = self.operation
         if index in operation.progress:
             self.path.writes.append(DeleteValue(addresses.pending_output(operation.id, id)))
         for name in operation.memos.get(index, ()):
             self.path.writes.append(DeleteValue(addresses.op_memo(operation.id, id, name)))
+        for name in operation.answers.get(index, ()):
+            self.path.writes.append(DeleteValue(addresses.op_answer(operation.id, id, name)))
 
     def _end(self, end: End) -> None:
         operation = self.operation

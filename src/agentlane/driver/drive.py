@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agentlane.agent import Agent
 from agentlane.agent_tool import AgentTool
-from agentlane.data.approvals import arguments_digest
+from agentlane.data.approvals import Approval, arguments_digest
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
     Approved,
@@ -34,7 +34,7 @@ from agentlane.driver.line import Decision, Done
 from agentlane.driver.observers import Observers
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.output import OutputCheck
-from agentlane.driver.questions import approval_of, expired_no, is_expired, next_expiry, wait_reasons
+from agentlane.driver.questions import approval_of, expired_no, is_expired, next_expiry, question_of, wait_reasons
 from agentlane.driver.recovery import restored_answer
 from agentlane.driver.running import RunningEffects
 from agentlane.driver.runtime import Runtime
@@ -61,6 +61,7 @@ from agentlane.machine.facts import (
     Outcome,
     OutcomesArrived,
     OutputRefused,
+    QuestionsAsked,
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
@@ -327,11 +328,34 @@ class Pass:
         if deferred:
             self._take(draft, CallsDeferred(deferred))
             outcomes = [(index, each) for index, each in outcomes if not each.deferred]
-            if not outcomes:
-                return
+        outcomes = self._take_questions(draft, outcomes)
+        if not outcomes:
+            return
         sealed = dict(outcomes)
         facts = tuple(Outcome(index, each.message, each.terminate) for index, each in outcomes)
         self._take(draft, OutcomesArrived(facts, self._held(draft)), sealed)
+
+    def _take_questions(
+        self, draft: OperationDraft, outcomes: Sequence[tuple[int, Sealed]]
+    ) -> Sequence[tuple[int, Sealed]]:
+        """Put what tools have asked; what is left are the outcomes. Once an abort is committed nobody is asked."""
+        asked = {index: each.question for index, each in outcomes if each.question is not None}
+        state = draft.state
+        if not asked or not isinstance(state, Tools):
+            return outcomes
+        rest = [(index, each) for index, each in outcomes if index not in asked]
+        if state.cancel_requested_at is not None:
+            return [*rest, *((index, self._settled_without(draft, index, "aborted")) for index in asked)]
+        self._batch(draft)
+        ids = tuple((index, self.runtime.ids.new()) for index in asked)
+        questions: dict[int, Approval] = {}
+        for index, id in ids:
+            call, progress = self._resolver.calls[index], self._effects.progress_of(index)
+            questions[index] = question_of(
+                self.operation, state.answer, index, id, call, asked[index], progress, now=draft.now
+            )
+        draft.ask(step(state, QuestionsAsked(ids), self.operation.rules), questions)
+        return rest
 
     def _held(self, draft: OperationDraft) -> frozenset[int]:
         gates = self._effects.gates

@@ -9,7 +9,7 @@ from typing import Any
 from agentlane.data import addresses, codec
 from agentlane.data.border import clean_json
 from agentlane.data.messages import UserPart
-from agentlane.data.operations import EffectPending, Tools
+from agentlane.data.operations import AnsweredCall, EffectPending, Tools, WaitingExternal, WaitingQuestion
 from agentlane.data.writes import SetValue
 from agentlane.driver.line import Decision, Done, Line
 from agentlane.driver.open_operation import OpenOperation
@@ -90,6 +90,10 @@ class CallNotes:
 
         await self._line.run(decide)
 
+    def answer(self, index: int, name: str) -> bytes | None:
+        """What a person answered to the call's question of this name, as JSON."""
+        return self._operation.answers.get(index, {}).get(name)
+
     def memo(self, index: int, name: str, default: Any) -> Any:
         """A kept value, or ``default``."""
         check_name(name, "memo")
@@ -113,7 +117,7 @@ class CallNotes:
             parts = self._latest.get(index)
             if parts is None or operation.progress.get(index) == parts or not isinstance(state, Tools):
                 return Done(None)
-            if not isinstance(state.calls[index], EffectPending):
+            if not isinstance(state.calls[index], EffectPending | WaitingExternal | WaitingQuestion | AnsweredCall):
                 return Done(None)
             address = addresses.pending_output(operation.id, call_id(state.answer, index))
 

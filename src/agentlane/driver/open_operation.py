@@ -24,6 +24,7 @@ class OpenOperation:
     __slots__ = (
         "abort_waiting",
         "answer_text",
+        "answers",
         "args",
         "calls",
         "config",
@@ -65,6 +66,8 @@ class OpenOperation:
         self.staged: dict[int, Sealed] = {}
         self.progress: dict[int, tuple[UserPart, ...]] = {}
         self.memos: dict[int, dict[str, bytes]] = {}
+        self.answers: dict[int, dict[str, bytes]] = {}
+        """What people answered to the calls' questions, by the questions' names."""
         self.frames: list[Frame] = []
         self.streaming: tuple[str, FrameLog | None] = ("", None)
         """The answer of the request that this process sent last, by its id: what was shown, saved or not."""
@@ -137,6 +140,7 @@ class OpenOperation:
         self.driven = True
         self.progress = restored.progress
         self.memos = restored.memos
+        self.answers = restored.answers
         self.frames = restored.frames
         self.args = restored.args
         self.decisions = restored.decisions

@@ -7,7 +7,7 @@ from typing import Any
 from agentlane.agent import Agent
 from agentlane.data import addresses
 from agentlane.data.approvals import Approval, Decision, arguments_digest
-from agentlane.data.messages import ToolCallPart
+from agentlane.data.messages import ToolCallPart, UserPart
 from agentlane.data.operations import (
     EffectPending,
     OperationState,
@@ -17,10 +17,11 @@ from agentlane.data.operations import (
     Tools,
     WaitingExternal,
 )
-from agentlane.data.results import ApprovalReason, ExternalReason, RetryReason, WaitReason
+from agentlane.data.results import ApprovalReason, ExternalReason, QuestionReason, RetryReason, WaitReason
 from agentlane.data.writes import DeleteValue, Write
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.tool_questions import Question
 from agentlane.ids import call_id
 
 
@@ -59,6 +60,34 @@ def approval_of(
         progress=operation.progress.get(index, ()) if again else (),
         asked_at=now,
         expires_at=None if expires_ms is None else now + expires_ms,
+    )
+
+
+def question_of(
+    operation: OpenOperation,
+    answer: str,
+    index: int,
+    question_id: str,
+    call: ToolCallPart,
+    asked: Question,
+    progress: tuple[UserPart, ...],
+    *,
+    now: int,
+) -> Approval:
+    """What a tool has asked, as it is kept until somebody answers; ``call`` has the arguments that it ran with."""
+    return Approval(
+        approval_id=question_id,
+        lane=operation.meta.lane,
+        operation_id=operation.id,
+        call_id=call_id(answer, index),
+        tool=call.name,
+        kind="question",
+        name=asked.name,
+        question=asked.text,
+        arguments=call.arguments,
+        digest=arguments_digest(call.arguments),
+        progress=progress,
+        asked_at=now,
     )
 
 
@@ -113,6 +142,11 @@ def wait_reasons(operation: OpenOperation, state: OperationState) -> tuple[WaitR
             reasons.append(ExternalReason(call_id=id, tool=operation.calls[index].name))
         elif index in operation.pending:
             asked = operation.pending[index]
+            if asked.kind == "question":
+                reasons.append(
+                    QuestionReason(question_id=asked.approval_id, call_id=id, tool=asked.tool, name=asked.name)
+                )
+                continue
             reasons.append(
                 ApprovalReason(approval_id=asked.approval_id, call_id=id, tool=asked.tool, expires_at=asked.expires_at)
             )

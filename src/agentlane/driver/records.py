@@ -7,11 +7,13 @@ from copy import deepcopy
 from agentlane.data.approvals import Approval
 from agentlane.data.inspection import CallRecord, CallStatus, Operation, Phase
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     Checkpoint,
     EffectGranted,
     EffectPending,
+    EffectResumed,
     Generating,
     OutcomeReady,
     Placed,
@@ -21,6 +23,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.ids import call_id
@@ -57,8 +60,8 @@ def operation_record(operation: OpenOperation) -> Operation:
 def _calls(operation: OpenOperation, state: Tools) -> tuple[CallRecord, ...]:
     records: list[CallRecord] = []
     for index, call in enumerate(state.calls):
-        begun = call if isinstance(call, EffectPending | WaitingApproval | WaitingExternal) and call.attempt else None
-        asked = call if isinstance(call, Approved | WaitingApproval | EffectGranted) else None
+        begun = call if isinstance(call, _BEGUN) and call.attempt else None
+        asked = call.approval if isinstance(call, Approved | WaitingApproval | EffectGranted) else None
         records.append(
             CallRecord(
                 call_id=call_id(state.answer, index),
@@ -67,7 +70,7 @@ def _calls(operation: OpenOperation, state: Tools) -> tuple[CallRecord, ...]:
                 policy=None if begun is None else begun.policy,
                 attempt=0 if begun is None else begun.attempt,
                 replays=0 if begun is None else begun.replays,
-                approval_id=None if asked is None else asked.approval,
+                approval_id=call.question if isinstance(call, WaitingQuestion) else asked,
             )
         )
     return tuple(records)
@@ -78,11 +81,15 @@ def _status(call: CallState) -> CallStatus:
     return "approved" if isinstance(call, EffectGranted) and call.permit else _STATUSES[type(call)]
 
 
+_BEGUN = (EffectPending, WaitingApproval, WaitingExternal, WaitingQuestion, AnsweredCall)
 _STATUSES: dict[type, CallStatus] = {
     Planned: "planned",
     Approved: "approved",
     WaitingApproval: "waiting_approval",
     WaitingExternal: "waiting_external",
+    WaitingQuestion: "waiting_question",
+    AnsweredCall: "answered",
+    EffectResumed: "effect_pending",
     EffectGranted: "effect_pending",
     EffectPending: "effect_pending",
     WaitingChild: "waiting_child",

@@ -112,3 +112,6 @@ async def _restore_batch(storage: SessionStorage, operation: OpenOperation, stat
     for key, payload in (await storage.values(addresses.OP_MEMO, f"{operation.id}|")).items():
         _, id, name = key.split("|")
         operation.memos.setdefault(index_of[id], {})[name] = payload
+    for key, payload in (await storage.values(addresses.OP_ANSWER, f"{operation.id}|")).items():
+        _, id, name = key.split("|")
+        operation.answers.setdefault(index_of[id], {})[name] = payload

@@ -187,6 +187,9 @@ class RunningEffects:
     async def save_memo(self, index: int, name: str, value: Any, running: Callable[[], bool]) -> None:
         await self.notes.save_memo(index, name, value, running)
 
+    def answer_to(self, index: int, name: str) -> bytes | None:
+        return self.notes.answer(index, name)
+
     def memo(self, index: int, name: str, default: Any) -> Any:
         return self.notes.memo(index, name, default)
 

@@ -11,6 +11,7 @@ from agentlane.data import codec
 from agentlane.data.border import clean_json, clean_text
 from agentlane.data.messages import ImagePart, TextPart, ToolCallPart, ToolResultMessage, UserPart
 from agentlane.data.requests import checked_part
+from agentlane.driver.tool_questions import Question
 from agentlane.errors import InvalidMessage
 from agentlane.machine.outcomes import error_result
 from agentlane.tool import PendingResult, ToolResult
@@ -27,6 +28,8 @@ class Sealed(NamedTuple):
     terminate: bool = False
     deferred: bool = False
     """There is no result yet: one will be delivered."""
+    question: Question | None = None
+    """There is no result yet: the tool has asked this, and starts again when it is answered."""
 
 
 def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
@@ -44,6 +47,11 @@ def seal_value(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:
     except Exception as error:  # a foreign object may raise anything while it is read
         why = error_text(error)
     return seal_error(call, f"The tool {call.name!r} returned something that cannot be kept: {why}", limit_bytes)
+
+
+def seal_question(call: ToolCallPart, question: Question) -> Sealed:
+    """The end of a call that asks a person."""
+    return _seal(ToolResultMessage(call_id=call.id, name=call.name, content=()))._replace(question=question)
 
 
 def seal_given(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:

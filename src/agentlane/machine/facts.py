@@ -91,6 +91,19 @@ class CallsDeferred(Struct, frozen=True, gc=False):
     indices: tuple[int, ...]
 
 
+class QuestionsAsked(Struct, frozen=True, gc=False):
+    """The effects of these calls have ended with a question to a person, each under its id."""
+
+    calls: tuple[tuple[int, str], ...]
+
+
+class QuestionAnswered(Struct, frozen=True, gc=False):
+    """A person answered the question of this id."""
+
+    index: int
+    question: str
+
+
 class Outcome(Struct, frozen=True, gc=False):
     """The one result of one call. ``terminate`` is the tool's wish to end the run."""
 
@@ -170,6 +183,8 @@ Fact: TypeAlias = (
     | ApprovalsAsked
     | ApprovalGiven
     | CallsDeferred
+    | QuestionsAsked
+    | QuestionAnswered
     | OutcomesArrived
     | ReadyPlaced
     | CallsNotBegun

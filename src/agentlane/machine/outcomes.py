@@ -17,6 +17,10 @@ CUT = (
 )
 DENIED = "This call was not approved, so it was not run. It had no effect."
 EXPIRED = "Nobody approved this call in time, so it was not run. It had no effect."
+STRANDED = (
+    "This call stopped in the middle to ask a person. There is an answer, but the call may not run again: its tool is "
+    "gone or has changed since. What it did before it asked is done. Check before doing it again."
+)
 PROGRESS = "Last progress that was saved before the call was interrupted:"
 
 
@@ -28,6 +32,8 @@ def settled_without(
         return interrupted(call, INTERRUPTED, progress)
     if why == "aborted":
         return interrupted(call, ABORTED, progress)
+    if why == "stranded":
+        return interrupted(call, STRANDED, progress)
     text = {
         "not_started": NOT_STARTED,
         "cut": CUT,

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from agentlane.data.messages import ErrorInfo, UserMessage
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     Checkpoint,
@@ -30,6 +31,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.machine.table import Rules
 
@@ -138,7 +140,7 @@ class AskApprovals(Struct, frozen=True, gc=False):
     calls: tuple[int, ...]
 
 
-SettledWithout: TypeAlias = Literal["not_started", "interrupted", "aborted", "refused", "cut", "expired"]
+SettledWithout: TypeAlias = Literal["not_started", "interrupted", "aborted", "refused", "cut", "expired", "stranded"]
 """Why a call gets a result that its tool did not give."""
 
 
@@ -319,6 +321,11 @@ def may_ask(call: EffectPending, now: CallView, rules: Rules) -> bool:
     )
 
 
+def may_resume(call: AnsweredCall, now: CallView) -> bool:
+    """Whether a call that asked may start again: stored and current policy allow it. It is no replay."""
+    return now.problem is None and now.policy in ("safe", "idempotent") and call.policy in ("safe", "idempotent")
+
+
 def _plan_cancelled(state: Tools, view: View) -> Verdict:
     settle: list[tuple[int, SettledWithout]] = []
     for index, call in enumerate(state.calls):
@@ -326,7 +333,7 @@ def _plan_cancelled(state: Tools, view: View) -> Verdict:
             settle.append((index, "not_started"))
         elif isinstance(call, WaitingApproval):
             settle.append((index, "interrupted" if call.attempt else "not_started"))
-        elif isinstance(call, WaitingExternal):
+        elif isinstance(call, WaitingExternal | WaitingQuestion | AnsweredCall):
             settle.append((index, "aborted"))
         elif isinstance(call, EffectPending) and index not in view.live:
             begun = index not in view.not_begun or call.replays > 0
@@ -397,10 +404,14 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
         if isinstance(call, OutcomeReady | Placed):
             continue
         now = view.calls[index]
-        if isinstance(call, EffectPending | WaitingApproval | WaitingExternal | WaitingChild):
-            waits = waits or isinstance(call, WaitingApproval | WaitingExternal) or index in view.stuck
+        if isinstance(call, EffectPending | WaitingApproval | WaitingExternal | WaitingQuestion | WaitingChild):
+            waits = waits or isinstance(call, WaitingApproval | WaitingExternal | WaitingQuestion)
+            waits = waits or index in view.stuck
             if not now.parallel:
                 break  # it runs alone
+            continue
+        if isinstance(call, AnsweredCall) and not may_resume(call, now):
+            refused.append((index, "stranded"))
             continue
         if now.problem is not None or now.policy is None:
             if not full:
@@ -435,6 +446,8 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
 
 def _approval_of(call: CallState, now: CallView) -> Literal["no", "yes", "open", "asking"]:
     """Whether a person is to be asked before the start of a call that has not begun."""
+    if isinstance(call, AnsweredCall):
+        return "no"
     if isinstance(call, Approved):
         return "yes" if now.unbound else "no"
     return now.approval

@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     Checkpoint,
     EffectGranted,
     EffectPending,
+    EffectResumed,
     Generating,
     Limits,
     OperationState,
@@ -30,12 +32,14 @@ from agentlane.data.operations import (
     Placed,
     PlaceMode,
     Planned,
+    ReplayPolicy,
     RetryPolicy,
     RetryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.ids import call_id, correction_id
 from agentlane.machine.facts import (
@@ -67,6 +71,8 @@ from agentlane.machine.facts import (
     PlaceInput,
     PlaceItems,
     PlaceResult,
+    QuestionAnswered,
+    QuestionsAsked,
     QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
@@ -235,15 +241,25 @@ def _intend_calls(state: Tools, fact: CallsIntended, rules: Rules) -> Step:
     calls = list(state.calls)
     effects: list[Effect] = []
     for index, policy in fact.calls:
-        call = calls[index]
-        if isinstance(call, Approved):
-            calls[index] = EffectGranted(policy=policy, approval=call.approval)
-        elif isinstance(call, Planned):
-            calls[index] = EffectPending(policy=policy)
-        else:
-            raise IllegalStep(f"call {index} is not planned: {state!r}")
-        effects.append(RunCall(index, attempt=1, replays=0))
+        begun = _begin(state, calls[index], index, policy)
+        calls[index] = begun
+        effects.append(RunCall(index, attempt=begun.attempt, replays=begun.replays))
     return Step(replace(state, calls=tuple(calls)), effects=tuple(effects), boundary="tool_intents")
+
+
+def _begin(state: Tools, call: CallState, index: int, policy: ReplayPolicy) -> EffectPending:
+    if isinstance(call, Planned):
+        return EffectPending(policy=policy)
+    if isinstance(call, Approved):
+        return EffectGranted(policy=policy, approval=call.approval)
+    if isinstance(call, AnsweredCall):
+        _require(_may_repeat(call.policy, policy), f"call {index} must not run again", state)  # I7
+        return EffectResumed(policy=policy, attempt=call.attempt + 1, replays=call.replays)
+    raise IllegalStep(f"call {index} is not planned: {state!r}")
+
+
+def _may_repeat(*policies: ReplayPolicy) -> bool:
+    return all(policy in ("safe", "idempotent") for policy in policies)
 
 
 def _start_children(state: Tools, fact: ChildrenStarted, rules: Rules) -> Step:
@@ -316,6 +332,29 @@ def _defer_calls(state: Tools, fact: CallsDeferred, rules: Rules) -> Step:
     return Step(replace(state, calls=tuple(calls)), boundary="deferred")
 
 
+def _ask_questions(state: Tools, fact: QuestionsAsked, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "nobody is asked once an abort is asked for", state)
+    _require(bool(fact.calls), "nothing is asked", state)
+    calls = list(state.calls)
+    for index, question in fact.calls:
+        call = calls[index]
+        if not isinstance(call, EffectPending) or (isinstance(call, EffectGranted) and call.permit):
+            raise IllegalStep(f"call {index} was not under way: {state!r}")
+        _require(_may_repeat(call.policy), f"call {index} must not run again", state)  # I7
+        calls[index] = WaitingQuestion(question, call.policy, call.attempt, call.replays)
+    asked = tuple(AskApproval(index, question) for index, question in fact.calls)
+    return Step(replace(state, calls=tuple(calls)), asked, boundary="question_asked")
+
+
+def _take_answer(state: Tools, fact: QuestionAnswered, rules: Rules) -> Step:
+    _require(state.cancel_requested_at is None, "an abort made every question void", state)
+    call = state.calls[fact.index]
+    if not isinstance(call, WaitingQuestion) or call.question != fact.question:
+        raise IllegalStep(f"call {fact.index} does not wait for an answer to {fact.question}: {state!r}")
+    after = AnsweredCall(call.policy, call.attempt, call.replays)
+    return Step(_with_call(state, fact.index, after), boundary="answer")
+
+
 def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
     _require(bool(fact.outcomes), "no outcome arrived", state)
     calls = list(state.calls)
@@ -380,7 +419,9 @@ def _calls_not_begun(state: Tools, fact: CallsNotBegun, rules: Rules) -> Step:
 
 
 def _not_begun(call: EffectPending) -> CallState:
-    """What the call was before the intent that came to nothing; a yes is not used up by it."""
+    """What the call was before the intent that came to nothing; a yes is not used up by it, nor an answer."""
+    if isinstance(call, EffectResumed):
+        return AnsweredCall(call.policy, call.attempt - 1, call.replays)
     if call.replays == 0:
         return Approved(call.approval) if isinstance(call, EffectGranted) else Planned()
     attempt, replays = call.attempt - 1, call.replays - 1
@@ -443,6 +484,8 @@ TABLE: dict[tuple[type, type], Transition] = {
     (Tools, ApprovalsAsked): _ask_approvals,
     (Tools, ApprovalGiven): _give_approval,
     (Tools, CallsDeferred): _defer_calls,
+    (Tools, QuestionsAsked): _ask_questions,
+    (Tools, QuestionAnswered): _take_answer,
     (Tools, OutcomesArrived): _take_outcomes,
     (Tools, ReadyPlaced): _take_ready,
     (Tools, CallsNotBegun): _calls_not_begun,
