@@ -26,7 +26,7 @@ class ToolContext(Generic[Deps]):
     """One call, as its tool sees it. A tool gets it in the parameter that is annotated with this type.
 
     - ``operation_id``, ``turn_id`` (the answer's entry id), ``call_id`` (also the result's entry id)
-    - ``attempt``: 1 for the first start of the effect; ``recovered``: whether an earlier process may have begun it
+    - ``attempt``: 1 for the first start of the effect; ``recovered``: whether a start may have ended with its process
     - ``epoch``: a fencing token that grows with each owner of the session
     - ``deps``: the agent's dependencies
 

@@ -109,7 +109,7 @@ def launch_call(
         turn_id=answer,
         call_id=call_id(answer, index),
         attempt=effect.attempt,
-        recovered=effect.attempt > 1,
+        recovered=effect.replays > 0,
         epoch=lane.runtime.storage.epoch,
         deps=operation.deps_of(agent),
     )

@@ -19,6 +19,7 @@ from agentlane.data.operations import (
     Checkpoint,
     EffectGranted,
     EffectPending,
+    EffectResumed,
     Generating,
     OperationState,
     OutcomeReady,
@@ -336,8 +337,9 @@ def _plan_cancelled(state: Tools, view: View) -> Verdict:
         elif isinstance(call, WaitingExternal | WaitingQuestion | AnsweredCall):
             settle.append((index, "aborted"))
         elif isinstance(call, EffectPending) and index not in view.live:
-            begun = index not in view.not_begun or call.replays > 0
-            settle.append((index, "interrupted" if begun else "not_started"))
+            never = index in view.not_begun and call.replays == 0
+            without: SettledWithout = "aborted" if isinstance(call, EffectResumed) else "not_started"
+            settle.append((index, without if never else "interrupted"))
     return SettleCalls(tuple(settle)) if settle else _drive_children(state, view.live) or _IDLE
 
 

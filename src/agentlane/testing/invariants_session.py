@@ -12,6 +12,7 @@ from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
 from agentlane.data.operations import (
+    AnsweredCall,
     EffectPending,
     Generating,
     LaneState,
@@ -22,6 +23,7 @@ from agentlane.data.operations import (
     Tools,
     WaitingApproval,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.data.usage import UsageTotals
 from agentlane.data.writes import Address, InsertEntry, InsertUsage, SetValue, Write
@@ -35,7 +37,10 @@ from agentlane.testing.invariants_family import family_violations
 from agentlane.testing.invariants_inbox import LEFT_BEHIND, InboxSnapshot
 from agentlane.testing.pair import check_pairing
 
-OPERATION_VALUES = ("op.meta", "op.config", "op.state", "op.args", "op.memo", "op.returned", "op.prep", "op.decision")
+OPERATION_VALUES = (
+    *("op.meta", "op.config", "op.state", "op.args", "op.memo", "op.answer", "op.returned", "op.prep", "op.decision"),
+)
+_BEGUN = (EffectPending, WaitingApproval, WaitingExternal, WaitingQuestion, AnsweredCall)
 PENDING_VALUES = ("pending.entry", "pending.output", "pending.approval")
 KEPT_VALUES = ("branch.tip", "lane.config", "lane.state", "result", "receipt", "session.name", "label")
 
@@ -155,11 +160,13 @@ class Snapshot:
                 if isinstance(call, OutcomeReady):
                     staged.add(reserved)
                 batches.add(f"{id}|{reserved}")
-                if isinstance(call, EffectPending | WaitingApproval | WaitingExternal) and call.attempt:
+                if isinstance(call, _BEGUN) and call.attempt:
                     outputs.add(f"{id}|{reserved}")
                     memos.add(f"{id}|{reserved}")
                 if isinstance(call, WaitingApproval) and state.cancel_requested_at is None:
                     asked[call.approval] = reserved
+                if isinstance(call, WaitingQuestion) and state.cancel_requested_at is None:
+                    asked[call.question] = reserved
         inbox = self.inbox.queued
         for key in self.values["pending.entry"]:
             if key in self.by_id:
@@ -170,9 +177,10 @@ class Snapshot:
             yield f"I4: the content of {key} is nowhere"
         for key in set(self.values["pending.output"]) - outputs:
             yield f"I4: pending.output/{key} of no running call"
-        for key in self.values["op.memo"]:
-            if key.rsplit("|", 1)[0] not in memos:
-                yield f"I4: op.memo/{key} of no running call"
+        for space in ("op.memo", "op.answer"):
+            for key in self.values[space]:
+                if key.rsplit("|", 1)[0] not in memos:
+                    yield f"I4: {space}/{key} of no running call"
         for key in set(self.values["op.args"]) - batches:
             yield f"I4: op.args/{key} of no call of an open batch"
         questions = self.values["pending.approval"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from agentlane.data import addresses, codec
 from agentlane.data.approvals import Decision
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     EffectGranted,
@@ -18,6 +19,7 @@ from agentlane.data.operations import (
     ReplayPolicy,
     Tools,
     WaitingApproval,
+    WaitingQuestion,
 )
 from agentlane.data.writes import DeleteValue, InsertEntry, InsertUsage, SetValue
 from agentlane.ids import call_id
@@ -155,12 +157,16 @@ def _let_go(commit: Submitted, before: OperationState, after: OperationState) ->
     if not isinstance(before, Tools) or not isinstance(after, Tools) or before.answer != after.answer:
         return
     for index, (was, now) in enumerate(zip(before.calls, after.calls, strict=True)):
+        id = call_id(after.answer, index)
+        yes = {decision.approval_id for decision in _decisions(commit) if decision.allow}
         if isinstance(was, WaitingApproval) and isinstance(now, Planned | Approved | EffectPending):
-            yes = {decision.approval_id for decision in _decisions(commit) if decision.allow}
             kept = isinstance(now, Approved | EffectGranted) and now.approval == was.approval
             if not kept or was.approval not in yes:
-                id = call_id(after.answer, index)
                 yield f"I6: commit {commit.number} ({commit.name}) lets call {id} go, and nobody allowed it"
+        answered = isinstance(now, AnsweredCall) and isinstance(was, WaitingQuestion) and was.question in yes
+        may_start = isinstance(now, Planned | Approved | EffectPending | AnsweredCall)
+        if isinstance(was, WaitingQuestion) and may_start and not answered:
+            yield f"I6: commit {commit.number} ({commit.name}) lets call {id} go, and nobody answered it"
 
 
 def _decisions(commit: Submitted) -> list[Decision]:

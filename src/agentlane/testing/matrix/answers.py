@@ -11,8 +11,8 @@ from agentlane.data.messages import ToolResultMessage
 from agentlane.data.operations import Tools, WaitingExternal
 from agentlane.data.writes import SetValue
 from agentlane.ids import call_id
-from agentlane.machine.outcomes import DENIED, EXPIRED
-from agentlane.testing.matrix.family import tool_of
+from agentlane.machine.outcomes import DENIED, EXPIRED, STRANDED
+from agentlane.testing.matrix.family import family_of, tool_of
 from agentlane.testing.matrix.history import History
 
 
@@ -35,6 +35,19 @@ def is_refusal(history: History[Any], id: str, body: ToolResultMessage) -> bool:
             if body.text == (f"{text} Reason: {decision.reason}" if decision.reason else text):
                 return True
     return False
+
+
+def answers_of(history: History[Any], id: str) -> int:
+    """How often people answered what the call's tool had asked: it starts again after each."""
+    return sum(each.kind == "question" for each in decisions_of(history).get(id, ()))
+
+
+def was_stranded(history: History[Any], id: str, tool: str, body: ToolResultMessage) -> bool:
+    """Whether the call was answered, a process was there that must not run it again, and its result says that."""
+    here = [life.own_agent for life in history.lives if hasattr(life, "own_agent")]
+    tools = [next((each.tools[tool] for each in family_of(agent) if tool in each.tools), None) for agent in here]
+    lost = any(each is None or each.options.replay not in ("safe", "idempotent") for each in tools)
+    return STRANDED in body.text and body.is_error and lost and bool(answers_of(history, id))
 
 
 def was_deferred(history: History[Any], id: str) -> bool:
@@ -66,7 +79,8 @@ def check_asked(history: History[Any]) -> Iterator[str]:
         found = [each for each in history.found_calls if each.call_id == id]
         free = sum(each.again and not each.asks for each in found)
         again = sum(each.kind == "replay" for each in yes)
-        if len(starts) > 1 + free + again:
+        answered = answers_of(history, id)
+        if len(starts) > 1 + free + again + answered:
             yield f"{what} was started {len(starts)} times, and {again} replays of it were allowed"
 
 

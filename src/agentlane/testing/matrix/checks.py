@@ -22,7 +22,7 @@ from agentlane.machine.outcomes import ABORTED, INTERRUPTED, NOT_STARTED
 from agentlane.session import Session
 from agentlane.testing.decoded import entry_of, state_of
 from agentlane.testing.invariants import check_nothing_written, check_trace, check_trace_against
-from agentlane.testing.matrix.answers import check_asked, is_refusal, was_deferred
+from agentlane.testing.matrix.answers import answers_of, check_asked, is_refusal, was_deferred, was_stranded
 from agentlane.testing.matrix.family import family_of, named, plain_names, tool_of
 from agentlane.testing.matrix.history import History, Life
 from agentlane.testing.matrix.hooked import (
@@ -235,6 +235,8 @@ def _check_result(
         if ran and not _refused_later(history, chapter, call, body) and not is_refusal(history, id, body):
             yield f"{what} has the result {body.text!r}, and its tool was never started"
         return
+    if was_stranded(history, id, call.name, body):
+        return
     last = starts[-1]
     if cancelled and body.is_error and ABORTED in body.text:
         return
@@ -377,12 +379,13 @@ def _check_starts(history: History[Any]) -> Iterator[str]:
     for id in dict.fromkeys(each.call_id for each in history.witness.starts):
         starts = history.witness.of_call(id)
         what = f"call {id} of {starts[0].tool!r}"
-        if len(starts) > 1 + found[id]:
+        answered = answers_of(history, id)
+        if len(starts) > 1 + found[id] + answered:
             yield f"{what} was started {len(starts)} times, and was found under way {found[id]} times"
         if len(starts) > 1 and "never" in {each.policy for each in starts[:-1]}:
             yield f"I7: {what} must not run again, and was started {len(starts)} times"
         limit = history.lives[starts[0].life - 1].own_agent.limits.max_replays
-        if len(starts) > 1 + limit:
+        if len(starts) > 1 + limit + answered:
             yield f"{what} was started {len(starts)} times, and {limit} replays are allowed"
         if len({each.key for each in starts}) > 1:
             yield f"{what} was started with the keys {sorted({each.key for each in starts})}"
@@ -390,7 +393,8 @@ def _check_starts(history: History[Any]) -> Iterator[str]:
         if attempts != sorted(set(attempts)):
             yield f"{what} was started as attempts {attempts}"
         for each in starts:
-            if each.recovered != (each.attempt > 1):
+            again = each.attempt > 1 if not answered else each.recovered and found[id] > 0  # an answer is no death
+            if each.recovered != again:
                 yield f"{what}: attempt {each.attempt} was told that recovered is {each.recovered}"
 
 

@@ -174,4 +174,60 @@ DELIVERED = Scenario(
     ),
 )
 
-ASKS = (ASKED, EXPIRED, REPLAYED, DELIVERED)
+
+async def _fill_in(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+    """Asks one thing, and for an odd number another one behind it."""
+    await ctx.progress(f"began {arguments['x']}")
+    said = [await ctx.ask("first", f"What of {arguments['x']}?")]
+    if await ctx.memo("said") is None:
+        await ctx.set_memo("said", said)
+    if arguments["x"] % 2:
+        said.append(await ctx.ask("second", "And then?"))
+    return f"{arguments['x']} is {said}"
+
+
+async def _answer(life: Life[Hands]) -> None:
+    """Drive, and answer what tools ask: each question by its id, with what names it."""
+    lane = await life.lane()
+    await lane.accept(Prompt("go"), operation_id="op-1")
+    while not isinstance(await lane.drive("op-1"), Settled):
+        for asked in life.session.approvals()[::-1]:
+            try:
+                await lane.answer(asked.approval_id, [asked.arguments["x"], asked.name])
+            except ApprovalNotPending:
+                pass  # an abort was first
+
+
+def _check_answered(history: History[Hands]) -> None:
+    check_effects(history)
+    told = ("1 is [[1, 'first'], [1, 'second']]", "2 is [[2, 'first']]", "3 is [[3, 'first'], [3, 'second']]")
+    for message in history.messages:
+        asked = isinstance(message, ToolResultMessage) and message.name == "form" and not message.is_error
+        if asked and message.text not in told:
+            raise AssertionError(f"{message.text!r} is not what was answered")
+
+
+QUESTIONS = Scenario(
+    "tools that ask people while they run, one and two questions each, and a barrier behind them",
+    world=Hands,
+    check=_check_answered,
+    act=_answer,
+    agent=lambda life: Agent(
+        model=ScriptedModel([[call("form", x=1), call("safe", x=2), call("form", x=2), call("alone", x=3)], "done"]),
+        tools=[hand(life, "form", "idempotent", body=_fill_in), *mixed(life)],
+    ),
+)
+
+
+STRANDED = Scenario(
+    "tools that ask people and must not run again afterwards",
+    world=Hands,
+    check=_check_answered,
+    act=_answer,
+    agent=lambda life: Agent(
+        model=ScriptedModel([[call("form", x=2), call("form", x=3)], "done"]),
+        tools=[hand(life, "form", "safe" if life.number == 1 else "never", body=_fill_in)],
+    ),
+)
+
+ASKS = (ASKED, EXPIRED, REPLAYED, DELIVERED, QUESTIONS, STRANDED)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentlane.testing.matrix.builtin.aborts import ABORT_LEFT, ABORT_TOOLS
-from agentlane.testing.matrix.builtin.asked import ASKED, DELIVERED
+from agentlane.testing.matrix.builtin.asked import ASKED, DELIVERED, QUESTIONS
 from agentlane.testing.matrix.builtin.bounds import REPLAYS
 from agentlane.testing.matrix.builtin.changed import ASKED_AGAIN, INACTIVE, ONE_BY_ONE, PARALLEL
 from agentlane.testing.matrix.builtin.children import FAMILY
@@ -56,7 +56,7 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
 async def reach_everywhere() -> CrashReport:
     """Kill at every boundary that the library has, and leave an operation in each of its states."""
     report = CrashReport()
-    for scenario in (BAD_CALLS, MEMO, STREAM, APPLICATION, REWOUND, RENAMED, ASKED, DELIVERED, FAMILY):
+    for scenario in (BAD_CALLS, MEMO, STREAM, APPLICATION, REWOUND, RENAMED, ASKED, DELIVERED, QUESTIONS, FAMILY):
         report.merge(await crash_matrix(scenario, stores=["memory"], ways=["kill"], depth=Depth(again=0)))
     for scenario, store, text, places in _STOPS:
         report.merge(await crash_matrix(scenario, stores=[store], only=[text.format(place) for place in places]))
