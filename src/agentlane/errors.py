@@ -154,8 +154,9 @@ class RequestConflict(AgentLaneError):
 class ApprovalNotPending(AgentLaneError):
     """What was to be answered or delivered is answered already, void, or not known; ``details["became"]`` says which.
 
-    Of an approval it is ``allowed``, ``denied``, ``expired`` or ``unknown``; of a call whose result is delivered its
-    status (``effect_pending`` while its tool has not returned), ``aborting`` or ``unknown``.
+    Of an approval it is ``allowed``, ``denied``, ``expired`` or ``unknown``, of a question ``answered`` or ``unknown``;
+    of a call whose result is delivered its status (``effect_pending`` while its tool has not returned), ``aborting`` or
+    ``unknown``.
     """
 
     code = "approval_not_pending"

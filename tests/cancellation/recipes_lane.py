@@ -252,6 +252,29 @@ async def deliver(world: World) -> Call:
     return lambda: lane.deliver(reason.call_id, {"rows": 1})
 
 
+@recipe("AgentLane.answer")
+async def answer(world: World) -> Call:
+    lane = await world.accept("call question")
+    await lane.drive()
+    (asked,) = world.session.approvals()
+    return lambda: lane.answer(asked.approval_id, {"so": 1}, by="ann")
+
+
+@recipe("AgentLane.answer", case="while a drive waits")
+async def answer_awaited(world: World) -> Call:
+    lane = await world.accept("call question")
+    await lane.drive()
+    (asked,) = world.session.approvals()
+    world.beside(lane.drive(wait_for_answers=True))
+    return lambda: lane.answer(asked.approval_id, "so")
+
+
+@recipe("AgentLane.drive", case="until a question")
+async def drive_until_a_question(world: World) -> Call:
+    lane = await world.accept("call question")
+    return lane.drive
+
+
 @recipe("AgentLane.drive", case="until a result is delivered")
 async def drive_until_a_result(world: World) -> Call:
     lane = await world.accept("call later")
@@ -360,6 +383,17 @@ async def second_progress(world: World) -> Call:
 async def set_memo(world: World) -> Call:
     context = await world.in_a_call()
     return lambda: context.set_memo("new", 1)
+
+
+@recipe("ToolContext.ask", case="answered")
+async def ask(world: World) -> Call:
+    lane = await world.accept("call answered")
+    await lane.drive()
+    (asked,) = world.session.approvals()
+    await lane.answer(asked.approval_id, "so")
+    world.beside(lane.drive())
+    await world.called.wait()
+    return lambda: world.contexts[-1].ask("q", "What?")
 
 
 @recipe("ToolContext.memo")

@@ -64,6 +64,7 @@ class World:
             tools=[
                 *(Tool("wait", self._wait), Tool("save", self._save), Tool("tell", self._tell)),
                 *(Tool("ask", self._tell, approval=True), Tool("later", self._later)),
+                *(Tool("question", self._ask, replay="safe"), Tool("answered", self._answered, replay="safe")),
             ],
             cancel_grace_ms=0,
         )
@@ -218,6 +219,15 @@ class World:
         await ctx.set_memo("new", 1)
         return PendingResult()
 
+    async def _ask(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        await ctx.set_memo("new", 1)
+        return f"told {await ctx.ask('q', 'What?')}"
+
+    async def _answered(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        """Asks, and once it is answered is called as ``wait`` is."""
+        await ctx.ask("q", "What?")
+        return await self._wait(arguments, ctx)
+
     async def _tell(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
         return "told"
 
@@ -259,7 +269,10 @@ class World:
                 await lane.abort()
             elif isinstance(waiting := await lane.drive(wait_for_retry=False), Waiting):
                 for approval in self.session.approvals():
-                    await lane.decide(approval.approval_id, allow=True)
+                    if approval.kind == "question":
+                        await lane.answer(approval.approval_id, "so")
+                    else:
+                        await lane.decide(approval.approval_id, allow=True)
                 for reason in waiting.reasons:
                     if isinstance(reason, ExternalReason):
                         await lane.deliver(reason.call_id, "delivered")

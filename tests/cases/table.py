@@ -512,6 +512,7 @@ case(
 # People.
 
 ASKED = "tests/cases/test_approvals.py"
+QUESTIONS = "tests/approvals/test_questions.py"
 BEFORE = "tests/approvals/test_before_a_call.py"
 
 case(
@@ -519,6 +520,7 @@ case(
     "a question to a person is lost with its process, or its answer does nothing after a restart",
     f"{ASKED}::test_a_question_outlives_its_process",
     f"{BEFORE}::test_answers_by_id_across_restarts",
+    f"{QUESTIONS}::test_answers_by_id_over_restarts",
     MATRIX,
 )
 case(
@@ -526,7 +528,8 @@ case(
     "an answer is taken by another question than the one it was given to",
     f"{ASKED}::test_an_answer_is_for_what_it_names",
     f"{BEFORE}::test_an_answer_is_used_once",
-    later=(Later("a tool that asks in a loop", "agentlane.ToolContext.ask"),),
+    f"{QUESTIONS}::test_answers_by_id_over_restarts",
+    f"{QUESTIONS}::test_an_answer_is_used_once",
 )
 case(
     "R110",

@@ -27,11 +27,13 @@ from agentlane.data.messages import (
     UserMessage,
 )
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     AskedModel,
     Checkpoint,
     EffectGranted,
     EffectPending,
+    EffectResumed,
     Generating,
     LaneConfig,
     LaneState,
@@ -49,6 +51,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.data.requests import RequestInfo
 from agentlane.data.results import OperationResult
@@ -194,6 +197,23 @@ APPROVAL = Approval(
     asked_at=1000,
 )
 DEFERRED_STATE = Tools(calls=(WaitingExternal("never"), WaitingExternal("safe", 2, 1)), answer=ANSWER)
+QUESTIONS_STATE = Tools(
+    calls=(WaitingQuestion("a-6", "safe", 2, 1), AnsweredCall("idempotent", 1, 0), EffectResumed("safe", 3, 1)),
+    answer=ANSWER,
+)
+QUESTION = Approval(
+    approval_id="a-6",
+    lane="main",
+    operation_id="op-1",
+    call_id=ENTRY,
+    tool="read",
+    kind="question",
+    name="which",
+    question="Which one?",
+    arguments={"x": 1},
+    digest="d" * 32,
+    asked_at=1000,
+)
 DECISION = Decision(
     approval_id="a-1",
     call_id=ENTRY,
@@ -325,6 +345,9 @@ SAMPLES: dict[str, Sample] = {
         Decision(approval_id="a-1", call_id=ENTRY, tool="read", kind="replay", allow=False, digest="d" * 32, at=2000),
     ),
     "op.decision.full": Sample(codec.DECISION, DECISION),
+    "op.decision.answered": Sample(codec.DECISION, replace(DECISION, kind="question", changed=False, expired=False)),
+    "op.state.tools.questions": Sample(codec.STATE, QUESTIONS_STATE),
+    "pending.approval.question": Sample(codec.APPROVAL, QUESTION),
     "pending.approval.bare": Sample(codec.APPROVAL, APPROVAL),
     "pending.approval.full": Sample(
         codec.APPROVAL,

@@ -73,6 +73,7 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         results.ApprovalReason,
         results.ChildReason,
         results.ExternalReason,
+        results.QuestionReason,
         results.Waiting,
         results.AbortReceipt,
         usage.Stats,
@@ -112,6 +113,7 @@ def test_addresses_are_what_they_always_were() -> None:
             addresses.inbox("l", "e"),
             addresses.receipt("l", "r"),
             addresses.op_returned("o"),
+            addresses.op_answer("o", "c", "n"),
         )
     ] == [
         ("branch.tip", "b"),
@@ -132,6 +134,7 @@ def test_addresses_are_what_they_always_were() -> None:
         ("inbox", "l|e"),
         ("receipt", "l|r"),
         ("op.returned", "o"),
+        ("op.answer", "o|c|n"),
     ]
 
 

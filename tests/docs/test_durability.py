@@ -74,7 +74,8 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
 
     @tool(replay="safe")
     async def halt(ctx: ToolContext) -> str:
-        """Say how far it is, keep a memo, and never end."""
+        """Ask, say how far it is, keep a memo, and never end."""
+        await ctx.ask("go", "Go on?")
         await ctx.progress("half way")
         await ctx.set_memo("done", 5)
         halted.set()
@@ -186,8 +187,12 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         await lane.request_abort("op-2-again")
         await lane.drive("op-2-again")
 
-        # progress and memo of a running tool
+        # the answer to a tool's question; progress and memo of a running one
         await lane.accept(Prompt("three"), operation_id="op-3")
+        assert isinstance(await lane.drive("op-3"), Waiting)
+        (asked,) = await bench.after_kill(_asked)
+        await lane.answer(asked, "yes")
+        assert [each.status for each in (await bench.after_kill(operation)).calls] == ["answered"]
         driving = asyncio.create_task(lane.drive("op-3"))
         await halted.wait()
 
@@ -210,6 +215,10 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
     assert (await bench.after_kill(operation)).operation_id == "op-3"
     await live.close()
     await store.close()
+
+
+async def _asked(session: Session) -> list[str]:
+    return [each.approval_id for each in session.approvals()]
 
 
 def test_every_call_of_the_page_is_tried_here() -> None:

@@ -173,6 +173,7 @@ class Pass:
                     if not await self._sleep(verdict.at, self._limits):
                         return
                 elif isinstance(verdict, planning.AwaitAnswers):
+                    await self._effects.notes.flush()  # the pass may end here, and nothing is to be lost by that
                     if not await self._sleep(self._next_wake()):
                         return
                 else:

@@ -54,9 +54,10 @@ class CallNotes:
             self._timers[index] = self._runtime.spawn(self._later(index, due), "agentlane progress")
 
     async def flush(self) -> None:
-        """Save what is not saved yet."""
-        for index in tuple(self._latest):
-            await self._commit(index)
+        """Save what is not saved yet; writes nothing where all is."""
+        for index, parts in tuple(self._latest.items()):
+            if self._operation.progress.get(index) != parts:
+                await self._commit(index)
 
     def forget(self, index: int) -> None:
         """The call has its outcome."""
