@@ -386,3 +386,22 @@ async def test_a_gated_storage_can_be_closed_after_a_kill_in_its_submit(hold: Ho
         storage.submit([number(1)], name="x")
 
     await asyncio.wait_for(storage.close(), timeout=60)
+
+
+@pytest.mark.parametrize("hold", ["before_write", "before_report"])
+async def test_a_kill_ends_a_close_that_waits_at_the_gate(hold: Hold) -> None:
+    """What was held is reported to nobody, and the close does not wait for it."""
+    store, storage, published = await _gated(hold)
+    held = storage.submit([number(1)], publish=published(1))
+    closing = asyncio.ensure_future(storage.close())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not closing.done()
+
+    storage.kill()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert closing.done() and closing.exception() is None
+    assert held.done() and published.order == []
+    assert store.gate.held == ()

@@ -131,6 +131,8 @@ class _GatedStorage(WrappedStorage):
         self._commits: list[_Held] = []
         self._fault: BaseException | None = None
         self._closed = False
+        self._closing = False
+        """A close waits for commits that are under way."""
 
     def submit(
         self, writes: Sequence[Write], *, publish: Callable[[Commit], None] | None = None, name: str = "commit"
@@ -166,9 +168,9 @@ class _GatedStorage(WrappedStorage):
         super().inner_faulted(error)
 
     async def close(self) -> None:
-        self._closed = True
+        self._closed = self._closing = True
         try:
-            for held in self._commits:
+            for held in tuple(self._commits):
                 await _done(held.pending)
         except BaseException:
             for held in self._commits:
@@ -177,12 +179,15 @@ class _GatedStorage(WrappedStorage):
                     held.go_on()
             raise
         finally:
+            self._closing = False
             await self.inner.close()
 
     def kill(self) -> None:
         self._closed = True
         for held in self._commits:
             self._gate.drop(held.go_on)
+            if self._closing:  # or that would wait for what never comes
+                held.pending.fail(SessionClosed("this session was killed while it was closed"))
         self._commits.clear()
         self.inner.kill()
 
