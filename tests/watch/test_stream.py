@@ -354,3 +354,31 @@ async def test_a_call_that_waits_for_a_person_says_what_is_asked() -> None:
         ("answer", "stop"),
         ("settled", "completed"),
     ]
+
+
+async def test_a_call_that_asks_is_shown_waiting_and_starting_again() -> None:
+    @tool(replay="safe")
+    async def find(ctx: ToolContext) -> str:
+        """Ask which one."""
+        return f"it is {await ctx.ask('which', 'Which?')}"
+
+    agent = Agent(model=ScriptedModel([[call("find")], "done"]), tools=[find])
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", agent)
+        await lane.accept(Prompt("go"), operation_id="op")
+        viewer = Viewer(lane.stream("op"))
+        await lane.drive()
+        late = Viewer(lane.stream("op"))
+        await quiet(lambda: len(late.shown))
+        (question,) = [item.approval for item in late.shown if isinstance(item, CallWaiting)]
+        assert question == session.approvals()[0] and question.question == "Which?"
+        await lane.answer(question.approval_id, 2)
+        await lane.drive()
+        await viewer.task
+    assert viewer.brief[1:6] == [
+        ("requested", "find", {}),
+        ("started", "find", 1),
+        ("waiting", "waiting_question", {}),
+        ("started", "find", 2),
+        ("ended", "it is 2"),
+    ]
