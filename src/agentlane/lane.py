@@ -288,7 +288,7 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         that waits and that nobody drives is open. Several may wait, and cancelling one means nothing to the others.
 
         Raises ``SessionClosed`` when the session is closed meanwhile, ``SessionFaulted``, ``WouldDeadlock`` from inside
-        an effect of this lane.
+        an effect of this lane, ``ReadOnlySession`` for a lane that is not idle in a session that is only read.
         """
         await idle.wait_idle(self._core)
 
@@ -345,6 +345,7 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         self, usage: Usage, *, operation_id: str | None = None, entry_id: str | None = None, note: str | None = None
     ) -> UsageRow:
         """Add an adjustment to the ledger (a charge that was unknown, say); durable on return."""
+        self._core.check()
         return await record_adjustment(
             self._core.runtime, usage, operation_id=operation_id, entry_id=entry_id, note=note
         )

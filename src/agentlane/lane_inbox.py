@@ -55,7 +55,7 @@ class LaneInbox(Branch):
 
         Raises ``InvalidName`` for what can be no request id.
         """
-        self._core.runtime.check()
+        self._core.check()
         return await queueing.receipt_of(self._core, check_name(request_id, "request id"))
 
     async def cancel_queued(self, id: str) -> CancelOutcome:
@@ -69,5 +69,5 @@ class LaneInbox(Branch):
 
     def queued(self) -> list[QueuedInput]:
         """What waits on this lane, in the order it came. Committed state, no I/O."""
-        self._core.runtime.check()
+        self._core.check()
         return [item.shown() for item in self._core.inbox]

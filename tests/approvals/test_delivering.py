@@ -87,9 +87,10 @@ async def test_a_result_is_delivered_once(place: Place) -> None:
 
     assert await became(second) == "outcome_ready"
     await desk.lane.deliver(first, "one")
-    assert [await became(each) for each in (first, "nobody's", 7)] == ["unknown"] * 3
+    input = (await desk.lane.entries(newest_first=False))[0].id
+    assert [await became(each) for each in (first, "nobody's", 7, input)] == ["placed", *["unknown"] * 3]
     assert isinstance(await desk.lane.drive(), Settled)
-    assert await became(first) == "unknown"
+    assert await became(first) == "placed"
     assert await desk.texts() == ["one", "ls:2 done", "two"]
 
 

@@ -14,6 +14,7 @@ from agentlane import (
     AgentLane,
     ChildReason,
     InvalidDefinition,
+    Operation,
     OperationResult,
     Prompt,
     Session,
@@ -427,3 +428,49 @@ async def test_a_close_while_a_parent_finds_its_child_leaves_nobody_behind(
     with pytest.raises(SessionClosed):
         await driving
     assert again._runtime.tasks == set()
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["child", "grandchild"])
+@pytest.mark.parametrize("waits_for", ["approval", "retry"])
+async def test_an_abort_of_a_child_that_waits_wakes_who_waits_for_it(
+    session: Session, waits_for: str, deep: bool
+) -> None:
+    """The parent sits the wait out; nothing else could wake it: nobody can answer any more, and the clock stands."""
+
+    @tool(approval=True)
+    async def ask() -> str:
+        """Never allowed."""
+        return "ran"
+
+    script = [[call("ask")], "seen"] if waits_for == "approval" else [fail("later", retryable=True), "seen"]
+    low = Agent(name="low", model=ScriptedModel(script), tools=[ask])
+    inner = low
+    if deep:
+        inner = Agent(
+            name="scout",
+            model=ScriptedModel([[call("low", prompt="deep")], "inner end"]),
+            tools=[agent_tool(low, description="Deeper.")],
+        )
+    asking = agent_tool(inner, description="Look at a place.")
+    lane = await session.lane(
+        "main", Agent(model=ScriptedModel([[call(inner.name, prompt="go")], "end"]), tools=[asking])
+    )
+    running = asyncio.ensure_future(lane.run("go"))
+    while not (waiting := [each for each in session.open_operations() if each.agent == "low" and _waits(each)]):
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    child = await session.lane(waiting[0].lane, low)
+
+    await child.request_abort(waiting[0].operation_id)
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+        if running.done():
+            break
+
+    assert running.done() and running.result().text == "end"
+    assert await check_invariants(session) == []
+
+
+def _waits(operation: Operation) -> bool:
+    return operation.at == "retry_wait" or bool(operation.approvals)

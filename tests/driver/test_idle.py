@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from agentlane import (
     InvalidMessage,
     LaneBusy,
     Prompt,
+    ReadOnlySession,
     Session,
     SessionClosed,
     SessionFaulted,
+    UnknownBranch,
     WouldDeadlock,
     open_session,
     tool,
@@ -308,3 +311,43 @@ async def test_nobody_who_waits_is_left_in_a_list(session: Session) -> None:
     await lane.run_when_idle(lane.wait_idle)
     idle = lane._core.idle
     assert (idle._watching, list(idle._visitors), idle._held, idle._visiting) == ([], [], [], False)
+
+
+async def test_a_visitor_of_a_lane_that_is_deleted_is_not_let_in(session: Session) -> None:
+    lane = await lane_of(session)
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def stay() -> None:
+        entered.set()
+        await leave.wait()
+
+    first = asyncio.ensure_future(lane.run_when_idle(stay))
+    await entered.wait()
+    second = asyncio.ensure_future(lane.run_when_idle(stay))
+    await turns()
+    await session.delete_branch("main")
+    leave.set()
+    await first
+
+    with pytest.raises(UnknownBranch):
+        await second
+
+
+async def test_what_is_not_async_is_no_visitor_and_leaves_at_once(session: Session) -> None:
+    lane = await lane_of(session, "done")
+
+    with pytest.raises(InvalidMessage, match="async function is needed here.*returned int"):
+        await lane.run_when_idle(lambda: 3)  # type: ignore[arg-type, return-value]
+    assert (await lane.run("go")).status == "completed"
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.db"])
+async def test_a_reader_does_not_wait_for_a_lane_that_stays_busy_to_it(name: str, tmp_path: Path) -> None:
+    async with open_session(tmp_path / name) as owner:
+        lane = await lane_of(owner, "done")
+        async with open_session(tmp_path / name, read_only=True) as reader:
+            await (await lane_of(reader)).wait_idle()
+        await lane.accept(Prompt("go"))
+        async with open_session(tmp_path / name, read_only=True) as reader:
+            with pytest.raises(ReadOnlySession):
+                await (await lane_of(reader)).wait_idle()

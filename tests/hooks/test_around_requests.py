@@ -407,4 +407,6 @@ async def test_an_abort_settles_the_answer_as_the_model_gave_it(place: Place, st
     stored = (await lane.messages())[1]
     assert isinstance(stored, AssistantMessage) and (stored.text, stored.stop_reason) == ("whole", "tool_calls")
     assert len(await results(lane)) == 1  # not started
+    left = "hook 'Stuck' at after_response did not end within"
+    assert [each.startswith(left) for each in session.findings] == [True] * stubborn
     stuck.go_on.set()

@@ -43,6 +43,7 @@ async def later(call: Callable[[], Any]) -> Any:
 
 
 CASES: list[tuple[str, Call, list[Any], type[AgentLaneError]]] = [
+    ("lane.retry", lambda s, lane, b, v: lane.retry(v), NO_IDS, UnknownOperation),
     ("session.entry", lambda s, lane, b, v: s.entry(v), [*NO_IDS, None], UnknownEntry),
     ("session.set_label", lambda s, lane, b, v: s.set_label(v, "x"), [*NO_IDS, None], UnknownEntry),
     ("session.branch", lambda s, lane, b, v: later(lambda: s.branch(v)), [*NO_IDS, None], UnknownBranch),

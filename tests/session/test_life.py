@@ -412,6 +412,31 @@ async def test_an_instructions_function_is_an_effect(place: Place) -> None:
     assert done.error is not None and "WouldDeadlock" in done.error.message
 
 
+@pytest.mark.parametrize(
+    ("error", "told"), [(SystemExit(2), "failed: SystemExit: 2"), (asyncio.CancelledError(), "cancelled itself")]
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_an_instructions_function_raises_is_no_failure_of_the_model(
+    place: Place, error: BaseException, told: str, is_async: bool
+) -> None:
+    """Not asked again: the model was never asked."""
+    session = await place.open()
+
+    def plain(info: Any) -> str:
+        raise error
+
+    async def later(info: Any) -> str:
+        await asyncio.sleep(0)
+        raise error
+
+    lane = await session.lane("main", agent_of("done", instructions=later if is_async else plain))
+
+    done = await lane.run("hi")
+
+    assert (done.status, done.code, done.usage.rows) == ("failed", "instructions_failed", 1)
+    assert done.error is not None and done.error.message == f"the instructions function {told}"
+
+
 async def test_a_tool_may_drive_another_lane(place: Place) -> None:
     session = await place.open()
 

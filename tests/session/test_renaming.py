@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentlane import AgentLane, InvalidName, LaneBusy, Prompt, RequestConflict, UnknownBranch
+from agentlane import AgentLane, InvalidName, LaneBusy, Prompt, RequestConflict, UnknownBranch, Usage
 from agentlane.data import addresses, codec
 from agentlane.data.messages import user
 from agentlane.testing import Trace, check_invariants, check_trace
@@ -28,6 +28,17 @@ USES: dict[str, Callable[[AgentLane[Any, Any]], Awaitable[Any]]] = {
     "rewind": lambda lane: lane.rewind("x"),
     "append_message": lambda lane: lane.append_message(user("x")),
     "append_custom": lambda lane: lane.append_custom("x"),
+    "retry": lambda lane: lane.retry("op-1"),
+    "decide": lambda lane: lane.decide("x", allow=True),
+    "answer": lambda lane: lane.answer("x", 1),
+    "deliver": lambda lane: lane.deliver("x", 1),
+    "steer": lambda lane: lane.steer("x"),
+    "submit": lambda lane: lane.submit("x"),
+    "receipt": lambda lane: lane.receipt("x"),
+    "cancel_queued": lambda lane: lane.cancel_queued("x"),
+    "record_usage": lambda lane: lane.record_usage(Usage(input_tokens=1)),
+    "wait_idle": lambda lane: lane.wait_idle(),
+    "run_when_idle": lambda lane: lane.run_when_idle(lane.wait_idle),
     "entries": lambda lane: lane.entries(),
     "messages": lambda lane: lane.messages(),
 }
@@ -54,7 +65,7 @@ async def test_a_deleted_branch_leaves_entries_and_records(place: Place, loaded:
     for use in USES.values():
         with pytest.raises(UnknownBranch, match="main"):
             await use(lane)
-    for look in (lane.tip, lane.inspect):
+    for look in (lane.tip, lane.inspect, lane.queued):
         with pytest.raises(UnknownBranch, match="main"):
             look()
     assert (session.branches(), session.lanes()) == (["other"], [])

@@ -80,6 +80,7 @@ def _decide(lane: LaneCore, operation: OpenOperation) -> Decision[AbortReceipt] 
         operation.returned = returned
         if lane.running is not None:
             lane.running.abort_committed()
+        lane.poke()  # whoever waits for this operation, a child, looks again too
         return _receipt(operation, newly_requested=True)
 
     def poke() -> None:

@@ -20,7 +20,7 @@ from agentlane.storage.contract import Commit
 
 async def answer(lane: LaneCore, question_id: str, value: Any, *, by: str | None) -> Decision:
     """Commit the answer to a tool's question. See ``AgentLane.answer``."""
-    lane.runtime.check_writable()
+    lane.check_writable()
     payload = codec.encode(clean_json(value, "value"))
     by = text_or_none(by, "by")
     id = id_text(question_id)

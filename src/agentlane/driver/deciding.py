@@ -36,8 +36,7 @@ async def decide(
     args: dict[str, Any] | None,
 ) -> Decision:
     """Commit the answer to an approval. See ``AgentLane.decide``."""
-    runtime = lane.runtime
-    runtime.check_writable()
+    lane.check_writable()
     if type(allow) is not bool:
         raise InvalidMessage(f"allow={allow!r}: True or False is needed here")
     reason, by = text_or_none(reason, "reason"), text_or_none(by, "by")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from agentlane.agent import Agent
+from agentlane.data import codec
+from agentlane.data.messages import ToolResultMessage
 from agentlane.data.operations import Tools, WaitingExternal
 from agentlane.data.reads import id_text
 from agentlane.driver import line
@@ -28,7 +30,7 @@ async def deliver(lane: LaneCore, agent: Agent[Any, Any], call_id: str, result: 
     await lane.load()
     found = None if id is None else _waiting(lane, id)
     if id is None or found is None:
-        _not_waiting(lane, call_id)
+        await _no_longer_waiting(lane, call_id)
     operation, index = found
     call = operation.calls[index]
     tool = agent.tools.get(call.name)
@@ -67,9 +69,18 @@ def _deliver(lane: LaneCore, agent: Agent[Any, Any], id: str, sealed: Sealed) ->
     return line.Decision(draft.writes(), draft.boundary, publish)
 
 
-def _not_waiting(lane: LaneCore, call_id: object) -> NoReturn:
+async def _no_longer_waiting(lane: LaneCore, call_id: object) -> NoReturn:
+    """Raise, with what became of a call of an operation that is over: its result is the entry of its id."""
+    id = id_text(call_id)
+    rows = () if id is None else await lane.runtime.storage.entries([id])
+    bodies = [codec.BODY.decode(row.payload, f"entry {row.id}") for row in rows if row is not None]
+    if any(isinstance(body, ToolResultMessage) for body in bodies):
+        _not_waiting(lane, call_id, "placed")
+    _not_waiting(lane, call_id)
+
+
+def _not_waiting(lane: LaneCore, call_id: object, became: str = "unknown") -> NoReturn:
     operation = lane.operation
-    became = "unknown"
     for call in () if operation is None else operation_record(operation).calls:
         if call.call_id == call_id:
             became = "aborting" if call.status == "waiting_external" else call.status

@@ -162,8 +162,12 @@ class GenerationEffect:
     async def _settled(self) -> AssistantMessage:
         try:
             instructions = await self._instructions()
-        except Exception as error:  # the application's function may raise anything
-            return self._error("instructions_failed", f"the instructions function failed: {error_text(error)}")
+        except BaseException as error:  # foreign code may raise anything, SystemExit included
+            if isinstance(error, KeyboardInterrupt) or (self._is_stopped() and not isinstance(error, Exception)):
+                raise
+            itself = isinstance(error, asyncio.CancelledError)
+            why = "cancelled itself" if itself else f"failed: {error_text(error)}"
+            return self._error("instructions_failed", f"the instructions function {why}")
         request = self._build(instructions)
         if self._hooks is not None:
             try:
@@ -346,9 +350,9 @@ class GenerationEffect:
         await clock.sleep_until(clock.now_ms() + self._grace_ms)
         if self._ended:
             return
-        self._runtime.found(
-            f"a request to model {self.identity} did not end within {self._grace_ms} ms and was left behind"
-        )
+        hook = None if self._hooks is None else self._hooks.asking
+        what = f"a request to model {self.identity}" if hook is None else f"hook {hook.name!r} at {hook.point}"
+        self._runtime.found(f"{what} did not end within {self._grace_ms} ms and was left behind")
         aborted = ErrorInfo(code="aborted", message="the run was aborted")
         self._end((self._whole or self._partial("aborted", aborted)) if self._stopped_by == "abort" else None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -35,6 +36,11 @@ class IdleWatch:
         self._visitors: deque[Outcome[None]] = deque()
         self._held: list[Outcome[None]] = []
         """Accepts that wait for the visitor to leave."""
+
+    @property
+    def now(self) -> bool:
+        """Whether the lane is idle now."""
+        return self._idle()
 
     def look(self) -> None:
         """Something ended: tell those who wait, and let the next visitor in, in the same step."""
@@ -104,6 +110,8 @@ class IdleWatch:
 async def wait_idle(lane: LaneCore) -> None:
     """See ``AgentLane.wait_idle``."""
     lane.check()
+    if not lane.idle.now:
+        lane.check_writable()  # to who only reads, it stays as it was
     with waiting_on(lane):
         await lane.idle.wait()
 
@@ -117,8 +125,14 @@ async def run_when_idle(lane: LaneCore, function: Callable[[], Awaitable[T]]) ->
         await lane.idle.enter()
     mark = EffectMark(lane.idle.visits)
     try:
+        lane.check_writable()  # it may be gone by now
         with waiting_on(lane.idle.visits), mark.inside():
-            return await function()
+            made = function()
+            if not inspect.isawaitable(made):
+                raise InvalidMessage(
+                    f"run_when_idle: an async function is needed here; {function!r} returned {type(made).__name__}"
+                )
+            return await made
     finally:
         mark.ended = True
         lane.idle.leave()

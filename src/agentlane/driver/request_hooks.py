@@ -27,11 +27,18 @@ class RequestHooks:
         self._attempt = attempt
         self._model = model
         self._transform: tuple[Hook, ...] = tuple(hook for hook in agent.hooks if hook.point == "transform_context")
+        self._caller: HookCaller | None = None
         self._after: tuple[Hook, ...] = tuple(hook for hook in agent.hooks if hook.point == "after_response")
 
     def caller(self, stopped: Callable[[], bool]) -> HookCaller:
         """Asks hooks within the request's effect."""
-        return HookCaller(self._runtime, f"operation {self._info['operation_id']}", stopped)
+        self._caller = HookCaller(self._runtime, f"operation {self._info['operation_id']}", stopped)
+        return self._caller
+
+    @property
+    def asking(self) -> Hook | None:
+        """The hook that is being asked now."""
+        return None if self._caller is None else self._caller.asking
 
     @property
     def wants_answers(self) -> bool:

@@ -37,6 +37,7 @@ async def retry(
     """Open an operation that goes on where a settled one ended. See ``AgentLane.retry``."""
     runtime = lane.runtime
     lane.check_writable()
+    settled_id = verbs.operation_id_of(lane, settled_id)
     id = runtime.ids.new() if operation_id is None else check_name(operation_id, "operation id")
     await lane.load()
     inside = lane.idle.inside()

@@ -318,8 +318,7 @@ async def configure(
             lane.config = config
             if operation is not None:
                 operation.configure(resolved)
-            if lane.running is not None:
-                lane.running.poke()
+            lane.poke()
 
         return Decision(writes, "configure", publish)
 
