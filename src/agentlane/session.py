@@ -28,6 +28,7 @@ from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.past import STATUSES, OperationStatus, operations
 from agentlane.driver.records import open_approvals, operation_record
+from agentlane.driver.reserved import check_free_name
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import (
     CorruptSession,
@@ -97,6 +98,7 @@ class Session(SessionData):
         """
         self._runtime.check_writable()
         name = check_name(name, "branch")
+        check_free_name(name, "branch")
         at = await self._known_id(at)
         core = self._core(name)
 
@@ -131,6 +133,7 @@ class Session(SessionData):
         """
         self._runtime.check_writable()
         core, new = self.branch(old)._core, check_name(new, "branch")
+        check_free_name(new, "branch")
         await branches.rename_branch(core, self._core(new), self._cores)
 
     async def lane(self, name: str, agent: Agent[Deps, Output], *, at: str | None = None) -> AgentLane[Deps, Output]:
@@ -139,7 +142,8 @@ class Session(SessionData):
         A new lane's tip is ``at`` (None: empty). A branch without a lane becomes one and keeps its tip. An existing
         lane is opened and nothing is written. Durable on return.
 
-        Raises ``InvalidName``, ``UnknownEntry``, ``ReadOnlySession`` (only if it must be made).
+        Raises ``InvalidName`` (a name with ``child:`` is that of a call's run, and there once that has started),
+        ``UnknownEntry``, ``ReadOnlySession`` (only if it must be made).
         """
         runtime = self._runtime
         runtime.check()
@@ -149,6 +153,7 @@ class Session(SessionData):
         core = self._cores.get(name)
         if core is None or core.config is None:
             runtime.check_writable()
+            check_free_name(name, "lane")
             at = await self._known_id(at)
             core = self._core(name)
             await core.line.run(self._making_lane(core, agent.name, at))

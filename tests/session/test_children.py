@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentlane import (
     Agent,
     AgentLane,
+    AnswerShown,
+    InvalidName,
     LaneBusy,
     Prompt,
+    RequestConflict,
     Session,
     Settled,
     Tool,
@@ -21,9 +25,10 @@ from agentlane import (
     agent_tool,
 )
 from agentlane.data.messages import ToolResultMessage
+from agentlane.ids import call_id
 from agentlane.testing import Trace, check_invariants, check_trace
 from agentlane.testing.models import ScriptedModel
-from agentlane.testing.script import call, fail
+from agentlane.testing.script import call, fail, hang
 from tests.races.stage import shape
 from tests.session.places import Place
 
@@ -266,4 +271,79 @@ async def test_a_native_cancellation_of_the_parents_pass_stops_the_childs(place:
     outcome = await lane.drive()
     assert isinstance(outcome, Settled)
     assert [each.text for each in await results(lane)] == ["x"]
+    await sound(session)
+
+
+async def test_the_names_and_ids_of_runs_to_come_are_nobodys(place: Place) -> None:
+    """A call's id is known before its run begins: nothing can be put in its place, and the session stays sound."""
+    session = await place.open()
+    tool = helper("helped")
+    tool.options = replace(tool.options, approval=True)
+    lane = await session.lane("main", parent(tool))
+    await lane.accept(Prompt("go"))
+    assert isinstance(await lane.drive(), Waiting)
+    (asked,) = session.approvals()
+    other = await session.lane("other", tool.agent)
+
+    for attempt in (
+        lambda: session.lane(f"child:{asked.call_id}", tool.agent),
+        lambda: session.create_branch("child:mine"),
+        lambda: session.rename_branch("other", f"child:{asked.call_id}"),
+    ):
+        with pytest.raises(InvalidName, match="child:"):
+            await attempt()
+    with pytest.raises(RequestConflict, match="the id of a call"):
+        await other.accept(Prompt("mine"), operation_id=asked.call_id)
+    failing = await session.lane("failing", Agent(model=ScriptedModel([fail("no")])))
+    assert (await failing.run("x", operation_id="f")).status == "failed"
+    with pytest.raises(RequestConflict, match="the id of a call"):
+        await failing.retry("f", operation_id=asked.call_id)
+
+    await lane.decide(asked.approval_id, allow=True)
+    assert isinstance(await lane.drive(), Settled)
+    assert [each.text for each in await results(lane)] == ["helped"]
+    child = await session.lane(f"child:{asked.call_id}", tool.agent)
+    with pytest.raises(RequestConflict):
+        await other.accept(Prompt("mine"), operation_id=asked.call_id)
+    await child.run("and you", operation_id="mine")
+    await session.close()
+    await sound(await place.open())
+
+
+async def test_an_id_of_the_answer_that_is_being_given_is_taken_too(memory: Place) -> None:
+    """Before the answer is an entry a stream tells its id."""
+    session = await memory.open()
+    lane = await session.lane("main", Agent(model=ScriptedModel([hang("par")])))
+    await lane.accept(Prompt("go"))
+    driving = asyncio.ensure_future(lane.drive())
+    async for event in lane.watch():
+        if isinstance(event, AnswerShown):
+            break
+    other = await session.lane("other", Agent(model=ScriptedModel(["done"])))
+
+    with pytest.raises(RequestConflict, match="the id of a call"):
+        await other.accept(Prompt("mine"), operation_id=call_id(event.response_id, 0))
+    assert (await other.run("mine", operation_id=event.response_id)).status == "completed"
+    driving.cancel()
+
+
+async def test_what_is_in_a_runs_place_all_the_same_is_left_alone(place: Place) -> None:
+    """Written by another version, say: the call is told, and what is there stays."""
+    session = await place.open()
+    tool = helper("helped")
+    tool.options = replace(tool.options, approval=True)
+    lane = await session.lane("main", parent(tool))
+    await lane.accept(Prompt("go"))
+    await lane.drive()
+    (asked,) = session.approvals()
+    mine = await session.lane("mine", Agent("me", model=ScriptedModel(["mine is done"])))
+    await mine.accept(Prompt("mine"))
+    mine._core.lanes[f"child:{asked.call_id}"] = mine._core
+    await lane.decide(asked.approval_id, allow=True)
+
+    assert isinstance(await lane.drive(), Settled)
+    (result,) = await results(lane)
+    assert result.is_error and "is in use already" in result.text
+    del mine._core.lanes[f"child:{asked.call_id}"]
+    assert isinstance(await mine.drive(), Settled)
     await sound(session)

@@ -11,11 +11,13 @@ from agentlane.agent_tool import AgentTool
 from agentlane.data import addresses, codec
 from agentlane.data.messages import ToolCallPart, user
 from agentlane.data.operations import (
+    Approved,
     Checkpoint,
     LaneConfig,
     LaneState,
     OperationMeta,
     ParentCall,
+    Planned,
     Tools,
     WaitingChild,
 )
@@ -26,15 +28,12 @@ from agentlane.driver.draft import PathDraft, opening_writes
 from agentlane.driver.effects import EffectMark, StopReason, waiting_on
 from agentlane.driver.lane_core import LaneCore, RunningPass
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.reserved import child_lane
 from agentlane.driver.tool_results import Sealed, seal_error, seal_message, seal_value
+from agentlane.driver.views import ResolvedCall, refused
 from agentlane.errors import AgentLaneError, LaneBusy
 from agentlane.ids import call_id
 from agentlane.machine.outcomes import ABORTED, interrupted
-
-
-def child_lane(operation_id: str) -> str:
-    """The name of the lane on which the run of another agent goes, whose operation has this id."""
-    return f"child:{operation_id}"
 
 
 def children_of(lane: LaneCore) -> Iterator[LaneCore]:
@@ -123,6 +122,18 @@ def start_child(
             core.take_path(path)
 
     return ChildStart(writes, publish)
+
+
+def refuse_taken(lane: LaneCore, state: Tools, resolved: list[ResolvedCall]) -> list[ResolvedCall]:
+    """The calls of a batch; those that are runs of other agents only where nothing else has their name or their id."""
+    found = list(resolved)
+    for index, call in enumerate(state.calls):
+        if resolved[index].view.child and isinstance(call, Planned | Approved):
+            id = call_id(state.answer, index)
+            core = lane.lanes.get(child_lane(id))
+            if (core is not None and core.exists) or id in lane.runtime.open_operations:
+                found[index] = refused(resolved[index], f"The run of this call cannot start: {id} is in use already.")
+    return found
 
 
 def refuse_child(lane: LaneCore) -> None:

@@ -24,7 +24,7 @@ from agentlane.data.operations import (
 )
 from agentlane.data.results import Settled, Waiting
 from agentlane.data.usage import Usage
-from agentlane.driver.children import ChildStart, start_child, version_of
+from agentlane.driver.children import ChildStart, refuse_taken, start_child, version_of
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
 from agentlane.driver.inbox import queued_to_place
@@ -95,6 +95,7 @@ class Pass:
         self._ended = asyncio.Event()
         self._resolver = Resolver(agent)
         self._effects = RunningEffects(self, lane, operation, agent, self._resolver)
+        self._children = any(isinstance(tool, AgentTool) for tool in agent.tools.values())
         limits = operation.config.run_limits
         self._limits = LimitWatch(lane, operation, limits) if isinstance(limits, RunLimits) else None
         retries = operation.config.output_retries
@@ -428,6 +429,8 @@ class Pass:
         gates = self._effects.gates
         changed = draft.args if gates is None else gates.arguments(draft)
         resolved = self._resolver.batch(draft.state.answer, draft.calls, self.operation.config, changed)
+        if self._children and isinstance(draft.state, Tools):
+            resolved = refuse_taken(self.lane, draft.state, resolved)
         if self._limits is not None:
             resolved = self._limits.refuse(draft, resolved)
         return resolved if gates is None else gates.resolved(draft, resolved)

@@ -20,6 +20,7 @@ from agentlane.driver import verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.reserved import check_free_id, check_no_open_call
 from agentlane.errors import LaneBusy, OperationMismatch, RequestConflict, UnknownOperation
 from agentlane.names import check_name
 from agentlane.storage.contract import Commit
@@ -52,6 +53,8 @@ async def retry(
             admitted = _same(lane.name, current.meta.request.digest, current.meta.inputs, id, lane, digest)
             current.take_deps(deps)
             return admitted
+        if operation_id is not None:
+            await check_free_id(lane, id)
         old = await verbs.result(lane, settled_id)
         if old is None:
             raise LaneBusy(
@@ -91,6 +94,7 @@ def _decide(
         raise RequestConflict(
             f"operation id {id!r} is open on lane {runtime.open_operations[id]!r}; an id names one request on one lane"
         )
+    check_no_open_call(lane, id)
     if current is not None:
         raise LaneBusy(
             f"lane {lane.name!r} has the open operation {current.id}; drive or abort it first", operation_id=current.id

@@ -26,6 +26,7 @@ from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.queueing import Again
+from agentlane.driver.reserved import check_free_id, check_no_open_call
 from agentlane.errors import (
     InvalidMessage,
     LaneBusy,
@@ -77,6 +78,8 @@ async def accept(
         settled_count = runtime.settled_count
         if operation_id is not None and (record := await stored_result(lane, id)) is not None:
             return _same_request(record.lane, record.request_digest, record.inputs, id, prepared, lane)
+        if operation_id is not None:
+            await check_free_id(lane, id)
         await lane.idle.admission(inside=inside)
         outcome = await lane.line.run(
             lambda given=prepared, count=settled_count: (  # type: ignore[misc]
@@ -125,6 +128,7 @@ def decide_accept(
         )
     if runtime.settled_count != settled_count:
         return Done(Again())
+    check_no_open_call(lane, id)
     if current is not None:
         raise LaneBusy(
             f"lane {lane.name!r} has the open operation {current.id}; drive or abort it first", operation_id=current.id
