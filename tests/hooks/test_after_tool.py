@@ -7,13 +7,30 @@ from typing import Any
 
 import pytest
 
-from agentlane import AfterTool, Block, Prompt, SessionClosed, Tool, ToolResult, ToolResultMessage, hook
+from agentlane import (
+    AfterTool,
+    Agent,
+    ApprovalReason,
+    Block,
+    ExternalReason,
+    PendingResult,
+    Prompt,
+    SessionClosed,
+    Settled,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolResultMessage,
+    Waiting,
+    hook,
+)
 from agentlane.data import addresses
 from agentlane.ids import call_id
 from agentlane.testing import FaultPlan, ScriptedModel, call
 from agentlane.testing.matrix.lives import bury
 from tests.hooks.asked import GRACE_MS, Asked, Hands, Stuck, agent_with, pass_grace, results
 from tests.hooks.test_before_tool import raising
+from tests.races.stage import turns
 from tests.session.places import Place
 
 
@@ -325,3 +342,34 @@ async def test_a_failure_that_blocks_stands_in_the_way_of_the_end_too(place: Pla
 
     assert (result.status, result.code) == ("failed", "hook_failed")
     assert await results(lane) == ["end"]
+
+
+@pytest.mark.parametrize("by", ["deliver", "decide"])
+async def test_who_delivers_may_have_no_hooks_and_those_of_who_drives_are_asked(place: Place, by: str) -> None:
+    """A webhook opens the lane with an agent of its own while another handle drives."""
+
+    async def later(arguments: dict[str, Any], ctx: ToolContext[Any]) -> PendingResult:
+        return PendingResult()
+
+    def agent(*hooks: Any) -> Agent[Any, Any]:
+        tools = [Tool("later", later), Tool("ask", later, approval=True)]
+        script = [[call("later" if by == "deliver" else "ask")], "done"]
+        return Agent("a", model=ScriptedModel(script), tools=tools, hooks=hooks)
+
+    session = await place.open()
+    lane = await session.lane("main", agent(hook("after_tool", lambda info: ToolResult(content="hidden"))))
+    await lane.accept(Prompt("go"))
+    waiting = await lane.drive()
+    assert isinstance(waiting, Waiting)
+    driving = asyncio.ensure_future(lane.drive(wait_for_answers=True))
+    await turns()
+    other = await session.lane("main", agent())
+    reason = waiting.reasons[0]
+    if isinstance(reason, ExternalReason):
+        await other.deliver(reason.call_id, "secret")
+    else:
+        assert isinstance(reason, ApprovalReason)
+        await other.decide(reason.approval_id, allow=False, reason="secret")
+
+    assert isinstance(await driving, Settled)
+    assert await results(lane) == ["hidden"]

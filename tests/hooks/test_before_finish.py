@@ -11,7 +11,7 @@ from agentlane import BeforeFinish, ImagePart, Prompt, SessionClosed, TextPart, 
 from agentlane.data.messages import user
 from agentlane.testing import FaultPlan, ScriptedModel, call, fail
 from agentlane.testing.matrix.lives import bury
-from tests.hooks.asked import Asked, Hands, Stuck, agent_with
+from tests.hooks.asked import GRACE_MS, Asked, Hands, Stuck, agent_with, pass_grace
 from tests.hooks.test_before_tool import raising
 from tests.races.stage import shape
 from tests.session.places import Place
@@ -203,3 +203,40 @@ async def test_an_agent_without_hooks_pays_nothing(place: Place) -> None:
         "effect.model.end",
         "commit.settlement+terminal.after",
     ]
+
+
+@pytest.mark.parametrize("stubborn", [False, True], ids=["ends", "left behind"])
+async def test_a_hook_that_input_has_overtaken_is_asked_to_end_and_ends_before_others_and_the_run(
+    place: Place, stubborn: bool
+) -> None:
+    """What it says then is not used; one that will not end is left behind after its grace, and named."""
+    asked: list[str] = []
+    stuck = Stuck(stubborn=stubborn, value="stale")
+
+    async def first_hangs(info: BeforeFinish[Any]) -> Any:
+        asked.append(f"{info.text} asked")
+        try:
+            return await stuck(info) if info.text == "one" else None
+        finally:
+            asked.append(f"{info.text} ended")
+
+    session = await place.open()
+    agent = agent_with(
+        ScriptedModel(turns=[["one"], ["two"]]), hook("before_finish", first_hangs), cancel_grace_ms=GRACE_MS
+    )
+    lane = await session.lane("main", agent)
+    running = asyncio.ensure_future(lane.run("go", operation_id="op"))
+    await stuck.entered.wait()
+    await lane.steer("wait")
+    if stubborn:
+        await pass_grace(place.clock, stuck)
+
+    result = await running
+
+    assert (result.status, result.text) == ("completed", "two")
+    assert [getattr(each, "text", "") for each in await lane.messages()] == ["", "one", "", "two"]
+    assert asked == (["one asked", *(["one ended"] * (not stubborn)), "two asked", "two ended"])
+    assert len(session.findings) == stubborn and all(
+        "at before_finish did not end" in each for each in session.findings
+    )
+    stuck.go_on.set()

@@ -56,6 +56,8 @@ class Gates:
         self._agent = agent
         self._recovered = operation.driven
         self._running: dict[Place, HookEffect] = {}
+        self._overtaken: dict[Place, HookEffect] = {}
+        """Hooks that nobody waits for any more, until they have ended."""
         self._said: dict[Place, Said] = {}
         self._merged: tuple[ChangedArguments, ChangedArguments, ChangedArguments] = ({}, {}, {})
         self._before_run = _at(agent.hooks, "before_run")
@@ -68,7 +70,7 @@ class Gates:
     @property
     def busy(self) -> bool:
         """Whether hooks are being asked."""
-        return bool(self._running)
+        return bool(self._running or self._overtaken)
 
     @property
     def failure(self) -> ErrorInfo | None:
@@ -192,7 +194,9 @@ class Gates:
         )
 
     def _stand_between(self, verdict: planning.Verdict, state: OperationState, may_ask: bool) -> bool:
-        """The same between effects: before a request, and before the end."""
+        """The same between effects: before a request, and before the end, which comes behind all hooks."""
+        if self._overtaken and isinstance(verdict, planning.Finish | planning.Fail | planning.GiveUp):
+            return True
         silent: list[tuple[Place, Callable[[HookCaller], Awaitable[Any]]]] = []
         asks = isinstance(verdict, planning.AskModel) or (
             isinstance(verdict, planning.RecoverRequest)
@@ -214,13 +218,17 @@ class Gates:
         return False
 
     def _ask(self, place: Place, ask: Callable[[HookCaller], Awaitable[Any]]) -> None:
-        if place in self._running or place in self._said:
+        overtaken = any(each[0] == place[0] for each in self._overtaken)  # hooks of a point end before others begin
+        if place in self._running or place in self._said or overtaken:
             return
         effect = HookEffect(self._owner, self._lane, self._operation, ask, partial(self._told, place))
         self._running[place] = effect
         effect.start(place[0])
 
     def _told(self, place: Place, said: Said | None) -> None:
+        if self._overtaken.pop(place, None) is not None:
+            self._owner.hook_ended(lost=False)
+            return
         if self._running.pop(place, None) is None:
             return
         if said is not None:
@@ -228,7 +236,10 @@ class Gates:
         self._owner.hook_ended(lost=said is None)
 
     def forget(self, state: OperationState) -> None:
-        """A commit is published: what it used, and what nobody will ask for any more, goes."""
+        """A commit is published: what it used, and what nobody will ask for any more, goes, and is asked to end."""
+        for place in [place for place in self._running if not _is_needed(place, state)]:
+            self._overtaken[place] = effect = self._running.pop(place)
+            effect.stop()
         if self._said:
             self._said = {place: said for place, said in self._said.items() if _is_needed(place, state)}
 
@@ -236,16 +247,17 @@ class Gates:
 
     def signal(self, why: StopReason) -> None:
         """Ask what runs to end. Nothing is made of what was said under an abort."""
-        for effect in tuple(self._running.values()):
+        for effect in (*self._running.values(), *self._overtaken.values()):
             effect.stop()
         if why == "abort":
             self._said.clear()
 
     def drop(self) -> None:
         """The session is dead or faulted: no report will be taken."""
-        for effect in self._running.values():
+        for effect in (*self._running.values(), *self._overtaken.values()):
             effect.drop()
         self._running.clear()
+        self._overtaken.clear()
 
     # The points.
 

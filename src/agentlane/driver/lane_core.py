@@ -32,6 +32,8 @@ from agentlane.machine.context import ModelContext
 class RunningPass(Protocol):
     """A lane's pass, as the lane's other verbs see it."""
 
+    agent: Agent[Any, Any]
+
     def poke(self) -> None:
         """Something changed: look again."""
         ...

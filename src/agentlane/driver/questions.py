@@ -121,7 +121,9 @@ def held_outcomes(lane: LaneCore, operation: OpenOperation, agent: Agent[Any, An
     if not isinstance(state, Tools):
         return frozenset()
     first = next((call for call in state.calls if not isinstance(call, Placed)), None)
-    hooked = any(hook.point == "after_tool" for each in (agent, lane.agent) if each is not None for hook in each.hooks)
+    driving = None if lane.running is None else lane.running.agent
+    agents = [each for each in (agent, lane.agent, driving) if each is not None]
+    hooked = any(hook.point == "after_tool" for each in agents for hook in each.hooks)
     return frozenset(range(len(state.calls))) if hooked or isinstance(first, OutcomeReady) else frozenset()
 
 
