@@ -9,11 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     Checkpoint,
     EffectGranted,
     EffectPending,
+    EffectResumed,
     Generating,
     OutcomeReady,
     Placed,
@@ -24,6 +26,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.machine.planning import (
     AskAgain,
@@ -465,6 +468,86 @@ def test_a_call_whose_result_is_delivered_waits_and_never_runs_again() -> None:
     assert plan(tools(later, P), view(alone(), ok()), RULES) == AwaitAnswers()
     assert plan(tools(later, N), view(ok(), ok(), live={1}), RULES) == Idle()
     assert plan(tools(later, cancelled_at=1), view(ok()), RULES) == SettleCalls(((0, "aborted"),))
+
+
+# Calls that ask people.
+
+
+def test_a_call_that_asks_waits_in_its_place_and_holds_no_slot() -> None:
+    asks = WaitingQuestion("q", "safe")
+
+    assert starting(plan(tools(asks, P), view(ok(), ok()), rules(max_parallel=1))) == [1]
+    assert plan(tools(asks, D), view(ok(), ok()), RULES) == AwaitAnswers()
+    assert plan(tools(asks, P), view(ok(), alone()), RULES) == AwaitAnswers()
+    assert plan(tools(asks, P), view(alone(), ok()), RULES) == AwaitAnswers()
+    assert plan(tools(asks, N), view(MISSING, ok(), live={1}), RULES) == Idle()
+
+
+def test_an_answered_call_starts_again_with_those_whose_turn_has_come_and_takes_a_slot() -> None:
+    state = tools(AnsweredCall("safe"), P, AnsweredCall("idempotent", 2, 1))
+
+    verdict = plan(state, view(ok("idempotent"), ok("never"), ok()), RULES)
+
+    assert verdict == StartCalls(((0, "idempotent"), (1, "never"), (2, "safe")))
+    assert starting(plan(state, view(ok(), ok(), ok()), rules(max_parallel=2))) == [0, 1]
+    assert starting(plan(state, view(ok(), alone(), ok()), RULES)) == [0]
+    assert starting(plan(state, view(alone(), ok(), ok()), RULES)) == [0]
+    assert plan(tools(N, AnsweredCall("safe")), view(ok(), alone(), live={0}), RULES) == Idle()
+    assert plan(tools(W, AnsweredCall("safe")), view(ASKED, alone()), RULES) == AwaitAnswers()
+
+
+def test_nobody_is_asked_before_a_call_starts_again_and_used_up_replays_do_not_stop_it() -> None:
+    for approval in ("yes", "open", "asking"):
+        seen = view(CallView("safe", approval=approval))  # type: ignore[arg-type]
+        assert plan(tools(AnsweredCall("safe", 4, 3)), seen, RULES) == StartCalls(((0, "safe"),))
+
+
+@pytest.mark.parametrize(("stored", "now"), list(product(POLICIES, [*POLICIES, None])))
+@pytest.mark.parametrize("problem", [None, "no longer valid"])
+def test_an_answered_call_that_may_not_run_again_gets_its_result(
+    stored: ReplayPolicy, now: ReplayPolicy | None, problem: str | None
+) -> None:
+    again = stored in ("safe", "idempotent") and now in ("safe", "idempotent") and problem is None
+
+    verdict = plan(tools(AnsweredCall(stored), P), view(CallView(now, problem=problem), ok()), rules(max_parallel=1))
+
+    assert verdict == (StartCalls(((0, now),)) if again and now else SettleCalls(((0, "stranded"),)))
+
+
+def test_what_cannot_start_again_gets_its_result_though_there_is_no_room() -> None:
+    state, one = tools(N, AnsweredCall("safe"), P), rules(max_parallel=1)
+
+    assert plan(state, view(ok(), ok("never"), ok(), live={0}), one) == SettleCalls(((1, "stranded"),))
+    assert plan(state, view(ok(), ok(), BAD, live={0}), one) == Idle()
+
+
+def test_a_call_that_runs_again_with_an_answer_is_no_replay_and_holds_up_nobody() -> None:
+    resumed = EffectResumed("safe", 3, 1)
+
+    assert starting(plan(tools(resumed, P, AnsweredCall("safe")), view(ok(), ok(), ok(), live={0}), RULES)) == [1, 2]
+    assert plan(tools(EffectPending("safe", 3, 1), P), view(ok(), ok(), live={0}), RULES) == Idle()
+
+
+def test_a_call_that_died_after_its_answer_is_replayed_before_others_start_within_the_bound() -> None:
+    state = tools(P, EffectResumed("safe", 2, 0), AnsweredCall("safe"))
+
+    assert plan(state, view(ok(), ok(), ok()), RULES) == ReplayCall(1, "safe")
+    assert plan(state, view(ok(), ok("ask"), ok()), RULES) == AskApprovals((1,))
+    assert plan(tools(EffectResumed("safe", 5, 3)), view(ok()), RULES) == SettleCalls(((0, "interrupted"),))
+
+
+def test_under_abort_a_call_that_asked_is_one_that_ran() -> None:
+    calls = (
+        WaitingQuestion("q", "safe"),
+        AnsweredCall("safe"),
+        EffectResumed("safe", 2, 0),
+        EffectResumed("safe", 3, 1),
+    )
+    state = tools(*calls, EffectResumed("safe", 2, 0), EffectResumed("safe", 2, 0), cancelled_at=1)
+
+    verdict = plan(state, view(*[ok()] * 6, not_begun={2, 3}, live={5}), RULES)
+
+    assert verdict == SettleCalls(((0, "aborted"), (1, "aborted"), (2, "aborted"), (3, "aborted"), (4, "interrupted")))
 
 
 # Cut answers.

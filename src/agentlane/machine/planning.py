@@ -337,10 +337,15 @@ def _plan_cancelled(state: Tools, view: View) -> Verdict:
         elif isinstance(call, WaitingExternal | WaitingQuestion | AnsweredCall):
             settle.append((index, "aborted"))
         elif isinstance(call, EffectPending) and index not in view.live:
-            never = index in view.not_begun and call.replays == 0
-            without: SettledWithout = "aborted" if isinstance(call, EffectResumed) else "not_started"
-            settle.append((index, without if never else "interrupted"))
+            settle.append((index, _cancelled(call, not_begun=index in view.not_begun)))
     return SettleCalls(tuple(settle)) if settle else _drive_children(state, view.live) or _IDLE
+
+
+def _cancelled(call: EffectPending, *, not_begun: bool) -> SettledWithout:
+    """What is known of a call that nobody runs: one that was to start again has begun, and asked, all the same."""
+    if not_begun and isinstance(call, EffectResumed):
+        return "aborted"
+    return "not_started" if not_begun and call.replays == 0 else "interrupted"
 
 
 def _plan_calls(state: Tools, view: View, rules: Rules) -> Verdict:
@@ -369,7 +374,7 @@ def _plan_recovery(state: Tools, view: View, rules: Rules) -> Verdict | None:
         if not isinstance(call, EffectPending):
             continue
         if index in view.live:
-            replaying = replaying or call.replays > 0
+            replaying = replaying or (call.replays > 0 and not isinstance(call, EffectResumed))
             continue
         now = view.calls[index]
         asked = may_ask(call, now, rules)
