@@ -11,6 +11,7 @@ from agentlane.machine.outcomes import (
     INTERRUPTED,
     NOT_STARTED,
     PROGRESS,
+    STRANDED,
     error_result,
     interrupted,
     settled_without,
@@ -32,6 +33,8 @@ def saying(*texts: str) -> ToolResultMessage:
         ("not_started", NOT_STARTED),
         ("interrupted", INTERRUPTED),
         ("cut", CUT),
+        ("aborted", ABORTED),
+        ("stranded", STRANDED),
         ("refused", "The tool 'copy' is not available."),
     ],
 )
@@ -39,7 +42,7 @@ def test_each_reason_has_its_text(why: SettledWithout, text: str) -> None:
     assert settled_without(call(3, "copy"), why) == saying(text)
 
 
-@pytest.mark.parametrize("why", ["not_started", "interrupted", "cut", "refused"])
+@pytest.mark.parametrize("why", ["not_started", "interrupted", "cut", "refused", "aborted", "stranded"])
 def test_the_problem_is_told_where_a_call_was_refused_and_progress_where_it_was_interrupted(
     why: SettledWithout,
 ) -> None:
@@ -50,6 +53,9 @@ def test_the_problem_is_told_where_a_call_was_refused_and_progress_where_it_was_
             assert told == saying("path: a text is needed")
         case "interrupted":
             assert told == saying(PROGRESS, "row 1", "row 2", INTERRUPTED)
+        case "aborted" | "stranded":
+            text = ABORTED if why == "aborted" else STRANDED
+            assert told == saying(PROGRESS, "row 1", "row 2", text)
         case _:
             assert told == settled_without(call(3, "copy"), why)
 
@@ -64,12 +70,14 @@ def test_an_error_result_is_one_text() -> None:
 
 
 def test_the_texts_are_part_of_the_contract() -> None:
-    assert [INTERRUPTED, NOT_STARTED, ABORTED, CUT, PROGRESS] == [
+    assert [INTERRUPTED, NOT_STARTED, ABORTED, CUT, STRANDED, PROGRESS] == [
         "The call was about to run when the process stopped, and no outcome was saved. It may not have started, may "
         "have run in part, or may have finished. Check before doing it again.",
         "The run was aborted before this call started. It had no effect.",
         "The run was aborted while this call was running. It may have run in part. Check before doing it again.",
         "The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter answer, "
         "or in smaller steps.",
+        "This call stopped in the middle to ask a person. There is an answer, but the call may not run again: its tool "
+        "is gone or has changed since. What it did before it asked is done. Check before doing it again.",
         "Last progress that was saved before the call was interrupted:",
     ]
