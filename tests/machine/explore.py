@@ -21,6 +21,7 @@ from tests.machine.promises import Violation
 from tests.machine.world import (
     ASKED,
     ASKED_BARRIER,
+    ASKED_SAFE,
     ASKS_BEFORE_A_REPLAY,
     BAD_ARGUMENTS,
     BARRIER,
@@ -141,6 +142,18 @@ ALL_KINDS = (PLAIN, KEYED, NEVER, BARRIER, NEVER_BARRIER, MISSING, BAD_ARGUMENTS
 ASKED_KINDS = (PLAIN, ASKED, CONSULTED, CONSULTING, ASKED_BARRIER, BARRIER, MISSING, ASKS_BEFORE_A_REPLAY)
 LOST_ASKED = (PLAIN, NEVER, ASKED, ASKS_BEFORE_A_REPLAY, BARRIER, MISSING)
 
+LOST_ASKING = (PLAIN, KEYED, NEVER, ASKED_SAFE, ASKS_BEFORE_A_REPLAY, BARRIER, MISSING, BAD_ARGUMENTS)
+LOST_TWICE = (PLAIN, NEVER, ASKS_BEFORE_A_REPLAY, BARRIER)
+TWO_THAT_ASK = Scope(
+    "two calls that ask, one replay",
+    *(2, 1, 2),
+    scope_rules(attempts=1, restarts=0, replays=1),
+    (PLAIN, ASKED_SAFE, BARRIER),
+    room=(1, 2),
+    lost=(PLAIN, NEVER, BARRIER, MISSING),
+    questions=1,
+)
+
 # Which bounds are in force decides which ends two lives can reach: at once, after one, after both.
 REDUCED = (
     Scope("two calls, one restart, one replay", 2, 1, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
@@ -178,6 +191,17 @@ REDUCED = (
     Scope("two calls with hooks", 2, 1, 1, scope_rules(attempts=1, restarts=1, replays=1), KINDS, hooks=True),
     STEERED,
     ONE_BY_ONE,
+    Scope(
+        "one call that asks twice, one replay",
+        *(1, 1, 3),
+        scope_rules(attempts=1, restarts=0, replays=1),
+        (PLAIN, KEYED, NEVER, ASKED_SAFE, BARRIER, MISSING),
+        room=(1,),
+        deferring=True,
+        lost=LOST_ASKING,
+        questions=2,
+    ),
+    TWO_THAT_ASK,
 )
 WHOLE = (
     Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
@@ -187,6 +211,22 @@ WHOLE = (
     Scope("hooks", 3, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), KINDS, hooks=True),
     STEERED._replace(name="more queued input, all at once", queued=3),
     ONE_BY_ONE._replace(name="more queued input, steering one at a time, follow-ups all at once", queued=3),
+    TWO_THAT_ASK._replace(
+        name="two calls that ask, tools that may be like anything",
+        kinds=(PLAIN, NEVER, ASKED_SAFE, BARRIER, MISSING),
+        lost=(PLAIN, NEVER, ASKS_BEFORE_A_REPLAY, BARRIER, MISSING),
+    ),
+    TWO_THAT_ASK._replace(
+        name="two calls that ask twice", kinds=(PLAIN, NEVER, BARRIER), lost=LOST_TWICE, room=(2,), questions=2
+    ),
+    TWO_THAT_ASK._replace(
+        name="three calls that ask",
+        calls=3,
+        deaths=1,
+        kinds=(PLAIN, BARRIER, MISSING),
+        lost=(PLAIN, NEVER, BARRIER),
+        room=(2,),
+    ),
 )
 
 

@@ -8,11 +8,13 @@ from msgspec.structs import replace
 
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     Checkpoint,
     EffectGranted,
     EffectPending,
+    EffectResumed,
     Generating,
     OperationState,
     OutcomeReady,
@@ -23,6 +25,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.data.results import Status
 from agentlane.ids import call_id, correction_id
@@ -51,6 +54,8 @@ from agentlane.machine.facts import (
     PlaceInput,
     PlaceItems,
     PlaceResult,
+    QuestionAnswered,
+    QuestionsAsked,
     QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
@@ -63,7 +68,7 @@ from agentlane.machine.facts import (
 )
 from agentlane.machine.table import Rules
 from tests.machine.promises import broken, hold
-from tests.machine.world import BASE_MS, Call, World, question_id, request_id
+from tests.machine.world import BASE_MS, Call, World, asked_id, question_id, request_id
 
 NEW = Call()
 INTENDED = Call("intended")
@@ -137,6 +142,14 @@ class _Judged:
                 hold("I6 intents", not effects, self)
                 hold("truth", all(world.calls[index].process == "running" for index in fact.indices), self)
                 return self._answer_of(list(fact.indices), "deferred")
+            case QuestionsAsked(asked):
+                hold("I6 intents", not effects, self)
+                return self._questioned(dict(asked))
+            case QuestionAnswered(index):
+                self._only()
+                hold("I6 intents", not effects, self)
+                hold("questions", world.calls[index].answer == "question" and not world.aborted, self)
+                return self._answer_of([index], "answered")
             case OutcomesArrived() | ReadyPlaced():
                 hold("I6 intents", not effects, self)
                 return self._settled(fact)
@@ -305,14 +318,18 @@ class _Judged:
             if not isinstance(pending, EffectPending):
                 broken("I6 intents", self)
             hold("I7 never", not call.barred and not (call.begun and pending.policy == "never"), self)
-            hold("I7 never", again or not call.begun, self)
-            hold("bounds", call.intents <= self.rules.limits.max_replays, self)
-            intents = call.intents + 1
-            started.append(RunCall(index, attempt=intents, replays=intents - 1))
+            resumes = call.answer == "answered"
+            hold("I7 never", again or resumes or not call.begun, self)
+            hold("questions", call.answer != "question" and not (again and resumes), self)
+            hold("questions", isinstance(pending, EffectResumed) == resumes, self)
+            hold("questions", not resumes or pending.policy in ("safe", "idempotent"), self)
+            happened = call._replace(intents=call.intents + 1, resumes=call.resumes + resumes)
+            hold("bounds", resumes or happened.replays <= self.rules.limits.max_replays, self)
+            started.append(RunCall(index, attempt=happened.intents, replays=happened.replays))
             hold("yes", call.answer != "asked" and isinstance(pending, EffectGranted) == (call.answer == "given"), self)
             hold("yes", call.answer == "given" or not again or pending.policy != "ask", self)
-            answer: Literal["", "used"] = "used" if call.answer == "given" else ""
-            calls[index] = call._replace(process="intended", intents=intents, answer=answer)
+            answer: Literal["", "used", "resumed"] = "used" if call.answer == "given" else ""
+            calls[index] = happened._replace(process="intended", answer="resumed" if resumes else answer)
         hold("I6 intents", self.taken.effects == tuple(started), self)
         self._others_unmoved(indices)
         return world._replace(calls=tuple(calls))
@@ -326,7 +343,27 @@ class _Judged:
             hold("I7 never", not call.barred, self)
         return self._answer_of(indices, "asked")
 
-    def _answer_of(self, indices: list[int], answer: Literal["asked", "given", "deferred"]) -> World:
+    def _questioned(self, asked: dict[int, str]) -> World:
+        """Tools have asked: each question is kept, and what else is known of the call is its start, as it was."""
+        changes = tuple(AskApproval(index, id) for index, id in asked.items())
+        hold("I4 ids", self.taken.changes == changes, self)
+        before, after = self._state(), self.taken.state
+        if not isinstance(before, Tools) or not isinstance(after, Tools):
+            broken("questions", self)
+        calls = list(self.world.calls)
+        for index, id in asked.items():
+            call, was = calls[index], before.calls[index]
+            hold("questions", call.process == "running" and not call.barred and not self.world.aborted, self)
+            hold("I4 ids", id == asked_id(index, call.questions + 1), self)
+            if not isinstance(was, EffectPending):
+                broken("questions", self)
+            kept = WaitingQuestion(id, was.policy, call.intents, call.replays)
+            hold("questions", after.calls[index] == kept, self)
+            calls[index] = call._replace(process="", alone=False, answer="question", questions=call.questions + 1)
+        self._others_unmoved(list(asked))
+        return self.world._replace(calls=tuple(calls))
+
+    def _answer_of(self, indices: list[int], answer: Literal["asked", "given", "deferred", "answered"]) -> World:
         calls = list(self.world.calls)
         for index in indices:
             calls[index] = calls[index]._replace(answer=answer, process="", alone=False)
@@ -403,18 +440,24 @@ class _Judged:
         for index in fact.indices:
             call, was = calls[index], before.calls[index]
             intents = call.intents - 1
-            calls[index] = call._replace(process="", alone=False, intents=intents)
+            back = call._replace(process="", alone=False, intents=intents)
+            if call.answer == "resumed":  # nor is an answer
+                back = back._replace(resumes=call.resumes - 1, answer="answered")
+                policy = was.policy if isinstance(was, EffectResumed) else None
+                kept = policy is not None and AnsweredCall(policy, intents, back.replays) == after.calls[index]
+                hold("questions", kept, self)
+            calls[index] = back
             if call.answer == "used":  # a yes is not used up by an intent that came to nothing
                 calls[index] = calls[index]._replace(answer="given")
                 if intents and isinstance(was, EffectPending):
-                    granted = EffectGranted(was.policy, intents, intents - 1, question_id(index), permit=True)
+                    granted = EffectGranted(was.policy, intents, back.replays, question_id(index), permit=True)
                     hold("yes", after.calls[index] == granted, self)
                 else:
                     hold("yes", after.calls[index] == Approved(question_id(index)), self)
             elif intents == 0:
                 hold("counts", isinstance(after.calls[index], Planned), self)
-            elif isinstance(was, EffectPending):
-                hold("policies", after.calls[index] == EffectPending(was.policy, intents, intents - 1), self)
+            elif isinstance(was, EffectPending) and call.answer != "resumed":
+                hold("policies", after.calls[index] == EffectPending(was.policy, intents, back.replays), self)
         self._others_unmoved(list(fact.indices))
         return world._replace(calls=tuple(calls))
 
@@ -481,14 +524,21 @@ def _says(call: CallState, happened: Call) -> bool:
         case Approved():
             return happened.intents == 0 and happened.result == "" and happened.answer == "given"
         case WaitingApproval():
-            counts = (happened.intents, max(happened.intents - 1, 0))
+            counts = (happened.intents, happened.replays)
             return (call.attempt, call.replays) == counts and happened.answer == "asked" and happened.result == ""
         case WaitingExternal():
-            counts = (happened.intents, happened.intents - 1)
+            counts = (happened.intents, happened.replays)
             return (call.attempt, call.replays) == counts and happened.answer == "deferred"
+        case WaitingQuestion():
+            counts = (happened.intents, happened.replays)
+            return (call.attempt, call.replays) == counts and happened.answer == "question"
+        case AnsweredCall():
+            counts = (happened.intents, happened.replays)
+            return (call.attempt, call.replays) == counts and happened.answer == "answered"
         case EffectPending():
             expected = ("given" if call.permit else "used") if isinstance(call, EffectGranted) else ""
-            counts = (happened.intents, happened.intents - 1)
+            expected = "resumed" if isinstance(call, EffectResumed) else expected
+            counts = (happened.intents, happened.replays)
             return (call.attempt, call.replays) == counts and happened.answer == expected
         case OutcomeReady():
             return happened.result == "staged"

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Literal, assert_never
 
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     Checkpoint,
     EffectPending,
+    EffectResumed,
     Generating,
     OutcomeReady,
     Placed,
@@ -19,6 +21,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.machine.planning import (
     AskAgain,
@@ -47,7 +50,7 @@ from agentlane.machine.planning import (
 )
 from agentlane.machine.table import Rules
 from tests.machine.promises import broken, hold
-from tests.machine.world import LIVE, World, may_run_again, may_run_again_by_a_yes
+from tests.machine.world import LIVE, World, may_run_again, may_run_again_by_a_yes, may_start_with_an_answer
 
 
 def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> None:
@@ -65,8 +68,10 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
                 for call, seen in zip(state.calls, view.calls, strict=True)
             )
             hold("liveness", runs or asking or _next(world) in view.held, told)
+            hold("liveness", world.aborted or world.cut or not _has_room_for_a_start(world, view.calls, rules), told)
         case AwaitAnswers():
-            waits = any(call.answer in ("asked", "deferred") or call.process == "waiting" for call in world.calls)
+            outside = ("asked", "deferred", "question")
+            waits = any(call.answer in outside or call.process == "waiting" for call in world.calls)
             hold("liveness", waits and not world.aborted, told)
             hold("liveness", not any(call.process in LIVE for call in world.calls), told)
             hold("yes", not _may_go_on(world, view.calls), told)
@@ -158,9 +163,41 @@ def check_told(world: World, verdict: Verdict) -> None:
     """Raise ``Violation`` if the verdict says of a call what the past of this world contradicts."""
     if isinstance(verdict, SettleCalls):
         for index, why in verdict.calls:
-            hold(
-                "truth", why in ("interrupted", "aborted", "expired") or not world.calls[index].begun, (verdict, world)
-            )
+            begun = world.calls[index].begun
+            says = {"interrupted": None, "expired": None, "aborted": True, "stranded": True}.get(why, False)
+            hold("truth", says is None or begun is says, (verdict, world))
+
+
+_WAITING = WaitingApproval | WaitingExternal | WaitingQuestion
+"""What somebody outside must answer."""
+
+
+def _has_room_for_a_start(world: World, views: Sequence[CallView], rules: Rules) -> bool:
+    """Whether a call could start beside those that run: it has its turn, and none of them is, or waits for, a replay.
+
+    A call that starts again with an answer is no replay.
+    """
+    state = world.state
+    running = sum(call.process in LIVE for call in world.calls)
+    if not isinstance(state, Tools) or running >= rules.limits.max_parallel:
+        return False
+    both = list(zip(state.calls, world.calls, strict=True))
+    pending = [happened for call, happened in both if isinstance(call, EffectPending)]
+    if any(each.process not in LIVE or (each.replays > 0 and each.answer != "resumed") for each in pending):
+        return False
+    beside = running > 0
+    for call, seen in zip(state.calls, views, strict=True):
+        if isinstance(call, OutcomeReady | Placed) or (isinstance(call, Planned | Approved) and seen.problem):
+            continue
+        if isinstance(call, Planned | Approved | AnsweredCall):
+            if beside and not seen.parallel:
+                return False
+            if _wants(call, seen) == "no":
+                return True
+        beside = True
+        if not seen.parallel:
+            return False
+    return False
 
 
 def _may_go_on(world: World, views: Sequence[CallView]) -> bool:
@@ -172,7 +209,7 @@ def _may_go_on(world: World, views: Sequence[CallView]) -> bool:
     for call, seen, happened in zip(state.calls, views, world.calls, strict=True):
         if isinstance(call, OutcomeReady | Placed):
             continue
-        if not isinstance(call, WaitingApproval | WaitingExternal) and happened.process != "waiting":
+        if not isinstance(call, _WAITING) and happened.process != "waiting":
             return seen.parallel or not waits
         waits = True
         if not seen.parallel:
@@ -212,7 +249,9 @@ def _due(
                 if by_yes and not may_run_again(call.policy, call.replays, seen, rules):
                     found.append(index)
             continue
-        refused = not isinstance(call, EffectPending | WaitingApproval | WaitingExternal) and (seen.problem is not None)
+        refused = not isinstance(call, EffectPending | _WAITING) and (seen.problem is not None)
+        if isinstance(call, AnsweredCall):
+            refused = not may_start_with_an_answer(call.policy, seen)
         if not seen.parallel and before and not refused:
             break
         if not refused and _wants(call, seen) == approval:
@@ -247,13 +286,15 @@ def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts:
     for index, call in enumerate(state.calls):
         if isinstance(call, EffectPending):
             hold("alone", index in running, told)
-            hold("alone", call.replays == 0, told)
+            hold("alone", call.replays == 0 or isinstance(call, EffectResumed), told)
         elif isinstance(call, WaitingChild):
             hold("alone", index in running or world.calls[index].process == "waiting", told)
     for index in starts:
         view = views[index]
         call = state.calls[index]
-        hold("legal", isinstance(call, Planned | Approved), told)
+        hold("legal", isinstance(call, Planned | Approved | AnsweredCall), told)
+        if isinstance(call, AnsweredCall):
+            hold("policies", may_start_with_an_answer(call.policy, view) and not view.child, told)
         hold("yes", world.calls[index].answer != "asked" and _wants(call, view) == "no", told)
         hold("policies", view.policy is not None and view.problem is None, told)
         hold("alone", view.parallel or (not running and len(starts) == 1), told)
@@ -267,7 +308,7 @@ def _check_starts(world: World, views: Sequence[CallView], rules: Rules, starts:
 
 def _is_about_to_start(call: CallState, seen: CallView) -> bool:
     """Whether a call before others is neither one that waits for an answer nor one that is about to."""
-    if isinstance(call, WaitingApproval | WaitingExternal | WaitingChild):
+    if isinstance(call, _WAITING | WaitingChild):
         return not seen.parallel
     return _wants(call, seen) == "no" or not seen.parallel
 
@@ -307,11 +348,16 @@ def _check_settled(world: World, view: CallView, rules: Rules, index: int, why: 
                 return
             if not isinstance(call, EffectPending):
                 broken("truth", told)
-            hold("truth", process == "" or call.replays > 0, told)
+            hold("truth", process == "" or (call.replays > 0 and not isinstance(call, EffectResumed)), told)
             by_yes = may_run_again_by_a_yes(call.policy, call.replays, view, rules)
             hold("policies", world.aborted or not by_yes, told)
         case "aborted":
-            hold("truth", isinstance(call, WaitingExternal) and world.aborted, told)
+            ended = isinstance(call, WaitingExternal | WaitingQuestion | AnsweredCall)
+            ended = ended or (isinstance(call, EffectResumed) and process == "not_begun")
+            hold("truth", ended and world.aborted, told)
+        case "stranded":
+            hold("truth", isinstance(call, AnsweredCall) and not world.aborted, told)
+            hold("policies", isinstance(call, AnsweredCall) and not may_start_with_an_answer(call.policy, view), told)
         case "expired":
             hold("truth", isinstance(call, WaitingApproval) and not world.aborted, told)
         case "refused":

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from agentlane.data.messages import user
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     Checkpoint,
     EffectGranted,
@@ -21,6 +22,7 @@ from agentlane.data.operations import (
     RetryWait,
     Tools,
     WaitingApproval,
+    WaitingQuestion,
 )
 from agentlane.machine.facts import (
     AbortRequested,
@@ -39,6 +41,8 @@ from agentlane.machine.facts import (
     ModelUnavailable,
     OutcomesArrived,
     OutputRefused,
+    QuestionAnswered,
+    QuestionsAsked,
     QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
@@ -46,7 +50,7 @@ from agentlane.machine.facts import (
 )
 from agentlane.machine.table import Rules
 from tests.machine.build import CORRECTION, LIMIT, outcome
-from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, question_id, request_id
+from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, asked_id, question_id, request_id
 
 POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent", "ask")
 
@@ -73,15 +77,20 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield ApprovalsAsked(())
     yield ChildrenStarted(())
     yield CallsDeferred(())
+    yield QuestionsAsked(())
     count = len(state.calls) if isinstance(state, Tools) else 1
     yield ReadyPlaced()
     yield ReadyPlaced((), frozenset(range(count)))
     for index in range(count):
         for policy in POLICIES:
             yield ReplayIntended(index, policy)
+            yield CallsIntended(((index, policy),))
         yield ApprovalsAsked(((index, question_id(index)),))
         yield ApprovalGiven(index, question_id(index))
         yield ApprovalGiven(index, "another")
+        yield QuestionsAsked(((index, asked_id(index, 1)),))
+        for id in (asked_id(index, 1), asked_id(index, 2), asked_id(1 - index, 1), question_id(index), ""):
+            yield QuestionAnswered(index, id)
         yield ReadyPlaced((outcome(index),))
         yield ReadyPlaced((outcome(index),), frozenset((index,)))
         yield OutcomesArrived((outcome(index), outcome(index)))
@@ -120,8 +129,8 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case Finished():
             return isinstance(state, Checkpoint | RetryWait) and (cancelled or not asks)
         case CallsIntended(intended):
-            planned = all(isinstance(calls[index], Planned | Approved) for index, _ in intended) if calls else False
-            return planned and bool(intended) and not cancelled
+            may_start = bool(calls) and all(_may_start(calls[index], policy) for index, policy in intended)
+            return may_start and bool(intended) and not cancelled
         case ChildrenStarted(started):
             planned = bool(calls) and all(isinstance(calls[index], Planned | Approved) for index in started)
             return planned and bool(started) and not cancelled
@@ -137,6 +146,11 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case ApprovalGiven(index, approval):
             call = calls[index] if calls else None
             return isinstance(call, WaitingApproval) and call.approval == approval and not cancelled
+        case QuestionsAsked(asked):
+            return bool(asked and calls) and not cancelled and all(_may_ask(calls[index]) for index, _ in asked)
+        case QuestionAnswered(index, question):
+            call = calls[index] if calls else None
+            return isinstance(call, WaitingQuestion) and call.question == question and not cancelled
         case OutcomesArrived(outcomes):
             named = [each.index for each in outcomes]
             open_ = calls and not any(isinstance(calls[index], OutcomeReady | Placed) for index in named)
@@ -156,6 +170,16 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
 
 def _permitted(call: object) -> bool:
     return isinstance(call, EffectGranted) and call.permit
+
+
+def _may_ask(call: object) -> bool:
+    return isinstance(call, EffectPending) and call.policy not in ("never", "ask") and not _permitted(call)
+
+
+def _may_start(call: object, policy: ReplayPolicy) -> bool:
+    if isinstance(call, AnsweredCall):
+        return {policy, call.policy} <= {"safe", "idempotent"}
+    return isinstance(call, Planned | Approved)
 
 
 def _may_be_asked(call: object, rules: Rules) -> bool:

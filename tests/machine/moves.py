@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from agentlane.data.messages import ErrorInfo, TextPart, ToolResultMessage, UserMessage
 from agentlane.data.operations import (
+    AnsweredCall,
     Approved,
     CallState,
     Checkpoint,
@@ -21,6 +22,7 @@ from agentlane.data.operations import (
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
+    WaitingQuestion,
 )
 from agentlane.machine import planning, table
 from agentlane.machine.facts import (
@@ -42,6 +44,8 @@ from agentlane.machine.facts import (
     Outcome,
     OutcomesArrived,
     OutputRefused,
+    QuestionAnswered,
+    QuestionsAsked,
     QueuedPlaced,
     ReadyPlaced,
     ReplayIntended,
@@ -96,6 +100,7 @@ from tests.machine.world import (
     Scope,
     World,
     answers,
+    asked_id,
     question_id,
     request_id,
 )
@@ -194,7 +199,7 @@ class Moves:
         stuck = frozenset(index for index, call in enumerate(world.calls) if call.process == "waiting")
         not_begun_calls = frozenset(index for index, call in enumerate(world.calls) if call.process == "not_begun")
         kinds = [self._kinds(world, call, happened) for call, happened in zip(state.calls, world.calls, strict=True)]
-        starting = any(isinstance(call, Planned | Approved) for call in state.calls)
+        starting = any(isinstance(call, Planned | Approved | AnsweredCall) for call in state.calls)
         asked = [] if world.aborted else [i for i, call in enumerate(state.calls) if isinstance(call, WaitingApproval)]
         for calls, late in product(product(*kinds), product((False, True), repeat=len(asked))):
             expired = frozenset(index for index, is_late in zip(asked, late, strict=True) if is_late)
@@ -205,11 +210,11 @@ class Moves:
 
     def _kinds(self, world: World, call: CallState, happened: Call) -> tuple[CallView, ...]:
         """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
-        if isinstance(call, WaitingApproval | WaitingExternal):
+        if isinstance(call, WaitingApproval | WaitingExternal | WaitingQuestion):
             return PLAIN, BARRIER, MISSING
         if isinstance(call, WaitingChild):
             return (CHILD_BARRIER,) if happened.alone else (CHILD, CHILD_BARRIER, MISSING)
-        if not isinstance(call, Planned | Approved | EffectPending):
+        if not isinstance(call, Planned | Approved | AnsweredCall | EffectPending):
             return (PLAIN,)
         if isinstance(call, EffectPending) and happened.process in LIVE:
             parallel = not happened.alone
@@ -268,8 +273,14 @@ class Moves:
             elif isinstance(call, WaitingExternal) and not world.aborted:
                 delivered = OutcomesArrived((Outcome(index, REAL[index]),))
                 yield Move(delivered, self._taken(world, delivered))
+            elif isinstance(call, WaitingQuestion) and not world.aborted:
+                told = QuestionAnswered(index, call.question)
+                yield Move(told, self._taken(world, told))
             if self.scope.deferring and happened.process == "running":
                 yield Move(CallsDeferred((index,)), self._taken(world, CallsDeferred((index,))))
+        for group in self._asking(world, state):
+            fact = QuestionsAsked(tuple((index, asked_id(index, world.calls[index].questions + 1)) for index in group))
+            yield Move(fact, self._taken(world, fact))
         running = [index for index, call in enumerate(world.calls) if call.process == "running"]
         for count in range(1, len(running) + 1):
             for order in permutations(running, count):
@@ -278,6 +289,16 @@ class Moves:
                     for held in self._held_arrivals(world):
                         fact = OutcomesArrived(ended, held)
                         yield Move(fact, self._taken(world, fact))
+
+    def _asking(self, world: World, state: Tools) -> Iterator[tuple[int, ...]]:
+        """The calls whose tools may ask people now, in every group. Under an abort nobody is asked for them."""
+        may: list[int] = []
+        for index, (call, happened) in enumerate(zip(state.calls, world.calls, strict=True)):
+            repeats = isinstance(call, EffectPending) and call.policy in ("safe", "idempotent")
+            if repeats and happened.process == "running" and happened.questions < self.scope.questions:
+                may.append(index)
+        for count in range(1, 1 if world.aborted else len(may) + 1):
+            yield from combinations(may, count)
 
     def _held_arrivals(self, world: World) -> tuple[frozenset[int], ...]:
         """With hooks on results all are held until those have spoken; an abort asks none."""

@@ -7,6 +7,7 @@ from typing import Literal, NoReturn, TypeAlias
 Promise: TypeAlias = Literal[
     "legal",
     "progress",
+    "questions",
     "I3 open",
     "I4 ids",
     "I5 results",
@@ -30,6 +31,7 @@ Promise: TypeAlias = Literal[
 MEANING: dict[Promise, str] = {
     "legal": "what the planning asks for is a step that the table has and takes",
     "progress": "a step changes the state or writes something",
+    "questions": "a call that asks starts again by the answer to its own question, used once, and that is no replay",
     "I3 open": "when an operation ends, nothing of it runs and nothing of it stays staged",
     "I4 ids": "a reserved id appears only with what its intent named, and names one thing",
     "I5 results": "each call gets exactly one result, in source order, before anything goes on past its batch",

@@ -31,11 +31,20 @@ class Call(NamedTuple):
     barred: bool = False
     """Its effect began while ``never`` was its policy."""
     result: Literal["", "staged", "placed"] = ""
-    answer: Literal["", "asked", "given", "used", "deferred"] = ""
+    answer: Literal["", "asked", "given", "used", "deferred", "question", "answered", "resumed"] = ""
     """A person is asked about it; said yes; and that yes is what it was started by last. Or its tool returned without
-    a result, which is to be delivered."""
+    a result, which is to be delivered. Or its tool asked a person; who answered; and by that it was started last."""
     child: bool = False
     """It is another agent's run, accepted as an operation of its own: what runs here is that somebody drives it."""
+    questions: int = 0
+    """How often its tool has asked a person."""
+    resumes: int = 0
+    """Intents, of those that are not taken back, to start again with an answer."""
+
+    @property
+    def replays(self) -> int:
+        """Intents to start again after a death."""
+        return max(self.intents - 1 - self.resumes, 0)
 
 
 class World(NamedTuple):
@@ -96,6 +105,8 @@ class Scope(NamedTuple):
     """What a call of an earlier life may be like now; nothing is ``LOST_KINDS``."""
     queued: int = 0
     """How many items somebody may queue, at any moment."""
+    questions: int = 0
+    """How often a tool may ask a person."""
 
 
 def scope_rules(
@@ -124,6 +135,7 @@ CONSULTING = CallView("safe", approval="asking")
 ASKED_BARRIER = CallView("safe", parallel=False, approval="yes")
 UNBOUND = CallView("safe", unbound=True)
 ASKS_BEFORE_A_REPLAY = CallView("ask")
+ASKED_SAFE = CallView("safe", approval="yes")
 
 LOST_KINDS = (PLAIN, KEYED, NEVER, BARRIER, MISSING, BAD_ARGUMENTS)
 """What a call of an earlier life may be like now."""
@@ -165,6 +177,18 @@ def request_id(turn: int, number: int) -> str:
 def question_id(index: int) -> str:
     """The id of every question about a call."""
     return f"question-{index}"
+
+
+def asked_id(index: int, number: int) -> str:
+    """The id of the ``number``-th question of a call's own tool."""
+    return f"asked-{index}-{number}"
+
+
+def may_start_with_an_answer(stored: ReplayPolicy, now: CallView) -> bool:
+    """Whether a call that asked may start again: its tool is here, takes the arguments, and may run more than once."""
+    if now.problem is not None or now.policy is None:
+        return False
+    return {stored, now.policy}.isdisjoint({"never", "ask"})
 
 
 def may_run_again_by_a_yes(stored: ReplayPolicy, replays: int, now: CallView, rules: Rules) -> bool:
