@@ -93,7 +93,7 @@ async def _play(
     await store.create("oracle")
     session = await open_session(store, session_id="oracle", clock=clock, ids=CountingIds(series=1), seed=0)
     try:
-        lane = await session.lane(lane_name, player.agent(agent))
+        lane = await session.lane(_own(lane_name), player.agent(agent))
         number = -1
         for each in story:
             if not isinstance(each, Chapter):
@@ -114,6 +114,11 @@ async def _play(
             verdict.complaints.append(f"I13: entry {index} is {other!r}, and an uninterrupted run makes {one!r}")
             break
     return verdict
+
+
+def _own(name: str) -> str:
+    """The oracle's name of a lane or an operation: those of a call's run are nobody's to give."""
+    return f"told:{name}"
 
 
 def _without_late_corrections(path: Sequence[Entry], story: Sequence[Step]) -> list[Entry]:
@@ -210,9 +215,9 @@ class _Player:
                 await lane.abort()
 
     async def _admit(self, lane: AgentLane[Any, Any], chapter: Chapter) -> Admitted:
-        id = chapter.result.operation_id
+        id = _own(chapter.result.operation_id)
         if chapter.result.retry_of is not None:
-            return await lane.retry(chapter.result.retry_of, operation_id=id)
+            return await lane.retry(_own(chapter.result.retry_of), operation_id=id)
         return await lane.accept(Prompt(messages=tuple(chapter.inputs)), operation_id=id)
 
     async def answer(self, request: ModelRequest) -> AssistantMessage:
@@ -225,7 +230,7 @@ class _Player:
             await self._queue(self._turn + 1)
             return chapter.turns[self._turn].answer
         if chapter.result.status == "aborted":
-            await lane.request_abort(chapter.result.operation_id)
+            await lane.request_abort(_own(chapter.result.operation_id))
             await asyncio.get_running_loop().create_future()
         if chapter.result.status == "completed":
             self._verdict.complaints.append(
