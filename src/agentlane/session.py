@@ -238,6 +238,8 @@ class Session(SessionData):
         here = current_lane()
         if here is not None and any(here is core for core in self._cores.values()):
             raise WouldDeadlock(f"an effect of lane {here.name!r} must not close its own session")
+        if self._runtime.outside.asked_here():
+            raise WouldDeadlock("a hook must not close the session that it is asked in")
         if self._runtime.loop.is_closed():
             self._runtime.check_process()
             if self._runtime.phase != "closed":
@@ -414,6 +416,7 @@ class Session(SessionData):
             core.idle.fail(faulted)
             if core.running is not None:
                 core.running.stop("fault")
+        self._runtime.outside.interrupt()
         self._runtime.hub.end(faulted)
 
     async def _passes_ended(self) -> None:
@@ -458,6 +461,7 @@ class Session(SessionData):
                 if core.running is not None and was_open:
                     core.running.stop("close")
             await self._passes_ended()
+            await runtime.outside.end(runtime)
             closed = SessionClosed(f"session {self.id!r} closed while a caller waited for a lane to be idle")
             for core in self._cores.values():
                 core.idle.fail(closed)

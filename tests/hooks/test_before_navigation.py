@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from agentlane import BeforeNavigation, Block, InvalidNavigation, LaneBusy, Prompt, hook
+from agentlane import (
+    BeforeNavigation,
+    Block,
+    InvalidNavigation,
+    LaneBusy,
+    Prompt,
+    SessionClosed,
+    SessionFaulted,
+    hook,
+    open_session,
+)
 from agentlane.data.messages import user
-from agentlane.testing import ScriptedModel, check_invariants
-from tests.hooks.asked import agent_with
+from agentlane.testing import FailingStore, ScriptedModel, check_invariants
+from tests.hooks.asked import GRACE_MS, Stuck, agent_with, pass_grace
 from tests.session.places import Place
 
 
@@ -154,4 +164,78 @@ async def test_work_that_is_accepted_while_a_hook_is_asked_comes_first(place: Pl
         await lane.navigate(None)
     assert caught.value.details["operation_id"] == "op"
     await lane.resume()
+    assert await check_invariants(session) == []
+
+
+@pytest.mark.parametrize("stubborn", [False, True], ids=["ends", "left behind"])
+@pytest.mark.parametrize("how", ["navigate", "rewind"])
+async def test_a_close_ends_a_hook_that_is_asked_and_who_waits_hears_of_it(
+    place: Place, how: str, stubborn: bool
+) -> None:
+    """Told once, in the caller's own task, which is not cancelled by that; what will not end is named."""
+    stuck = Stuck(stubborn=stubborn)
+    session = await place.open()
+    agent = agent_with(model(), hook("before_navigation", stuck), cancel_grace_ms=GRACE_MS)
+    lane = await session.lane("main", agent)
+    done = await lane.run("go")
+    heard: list[str] = []
+
+    async def move() -> None:
+        try:
+            await (lane.navigate(None) if how == "navigate" else lane.rewind(done.inputs[0]))
+        except SessionClosed:
+            heard.append("closed")
+        await asyncio.sleep(0)
+        heard.append("goes on")
+
+    moving = asyncio.ensure_future(move())
+    await stuck.entered.wait()
+    closing = asyncio.ensure_future(session.close())
+    if stubborn:
+        await pass_grace(place.clock, stuck)
+    await closing
+
+    assert stuck.told == 1
+    left = ["hook 'Stuck' at before_navigation did not end within 70 ms and was left behind"]
+    assert list(session.findings) == left * stubborn
+    stuck.go_on.set()
+    await moving
+    assert heard == ["closed", "goes on"]
+
+
+async def test_a_fault_ends_it_too_and_a_cancelled_caller_stays_cancelled(place: Place) -> None:
+    store = FailingStore(place.store, nth=None)
+    await store.create("s")
+    session = await open_session(store, session_id="s", clock=place.clock)
+    stuck = Stuck()
+    lane = await session.lane("main", agent_with(model(), hook("before_navigation", stuck)))
+    await lane.run("go")
+    moving = asyncio.ensure_future(lane.navigate(None))
+    await stuck.entered.wait()
+    store.fail_next()
+    with pytest.raises(SessionFaulted):
+        await session.set_name("x")
+    with pytest.raises(SessionFaulted):
+        await moving
+    await session.reopen()
+
+    stuck.entered.clear()
+    moving = asyncio.ensure_future(lane.navigate(None))
+    await stuck.entered.wait()
+    moving.cancel()
+    await session.close()
+    assert moving.cancelled()
+
+
+async def test_a_hook_must_not_close_the_session_that_it_is_asked_in(place: Place) -> None:
+    session = await place.open()
+
+    async def close(info: Any) -> None:
+        await session.close()
+
+    lane = await session.lane("main", agent_with(model(), hook("before_navigation", close)))
+    await lane.run("go")
+
+    with pytest.raises(InvalidNavigation, match="WouldDeadlock"):
+        await lane.navigate(None)
     assert await check_invariants(session) == []

@@ -22,6 +22,7 @@ from agentlane.driver.hook_answers import refusal
 from agentlane.driver.hook_calls import HookCaller, HookFailed
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
+from agentlane.driver.outside import Interruption
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import InvalidNavigation, LaneBusy
 from agentlane.hooks import BeforeNavigation
@@ -122,7 +123,11 @@ async def _ask(
     for hook in hooks:
         runtime.reached("effect.hook.start")
         try:
-            said = await caller.ask(hook, info, refusal)
+            with runtime.outside.asking(f"hook {hook.name!r} at {hook.point}", agent.limits.cancel_grace_ms):
+                said = await caller.ask(hook, info, refusal)
+        except Interruption:
+            lane.check()
+            raise
         except HookFailed as failed:
             raise InvalidNavigation(failed.error.message, entry_id=to) from failed
         runtime.reached("effect.hook.end")

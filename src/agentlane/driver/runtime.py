@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from agentlane.clock import Clock
 from agentlane.data.writes import Write
 from agentlane.driver.feed import Hub
+from agentlane.driver.outside import Outside
 from agentlane.driver.threads import Threads
 from agentlane.errors import AgentLaneError, ReadOnlySession, SessionClosed, SessionFaulted, WrongLoop, WrongProcess
 from agentlane.ids import IdSource
@@ -52,6 +53,7 @@ class Runtime:
         """Open operations, and those whose accept is being committed: operation id to lane."""
         self.settled_count = 0
         self.hub = Hub(self)
+        self.outside = Outside()
         self.on_fault: list[Callable[[BaseException], None]] = []
         self._pid = os.getpid()
         self._watch_storage()
