@@ -10,19 +10,23 @@ import pytest
 from msgspec.structs import replace
 
 from agentlane import (
+    AfterTool,
     Agent,
     AgentLane,
     AnswerShown,
     InvalidName,
     LaneBusy,
+    ModelIdentity,
     Prompt,
     RequestConflict,
     Session,
     Settled,
     Tool,
     ToolContext,
+    ToolResult,
     Waiting,
     agent_tool,
+    hook,
 )
 from agentlane.data.messages import ToolResultMessage
 from agentlane.ids import call_id
@@ -251,6 +255,51 @@ async def test_the_agent_behind_a_call_is_gone_after_a_deploy(place: Place, gone
         assert result.is_error
         assert "not among the models" in result.text
     assert session.open_operations() == []
+    await sound(session)
+
+
+async def test_what_a_parent_has_is_not_for_the_child_whose_agent_is_gone(place: Place) -> None:
+    """Not its hooks and dependencies; and what was submitted to the child runs with what the child ran with."""
+    gate, asked = Gate(), list[tuple[str, Any]]()
+
+    def masked(info: AfterTool[Any]) -> ToolResult:
+        asked.append((info.lane, info.deps))
+        return ToolResult(content="masked")
+
+    def boss(*tools: Tool[Any, Any]) -> Agent[Any, Any]:
+        model = ScriptedModel(turns=[[[call("ask_kid", prompt="look")], "all done"]])
+        return Agent("boss", model=model, tools=tools, hooks=[hook("after_tool", masked)], deps="the boss's")
+
+    own = ScriptedModel(
+        turns=[[[call("wait")]], ["on with it"]], identity=ModelIdentity(provider="scripted", name="own")
+    )
+    kid = Agent("kid", model=own, tools=[Tool("wait", gate._run, approval=True)], settings={"of": "the kid"})
+    session = await place.open()
+    lane = await session.lane("main", boss(agent_tool(kid, name="ask_kid", description="Helps.")))
+    await lane.accept(Prompt("go"))
+    await lane.drive()
+    (approval,) = session.approvals()
+    child = await session.lane(approval.lane, kid)
+    assert child._core.operation is not None
+    ran_with = child._core.operation.config
+    await child.submit("left")
+    await session.close()
+
+    session = await place.open()
+    lane, child = await session.lane("main", boss()), await session.lane(approval.lane, kid)
+    await child.decide(approval.approval_id, allow=True)
+    assert isinstance(await lane.drive(), Settled)
+    (of_child,) = await results(child)
+    (of_call,) = await results(lane)
+    assert "not available here" in of_child.text
+    assert (of_call.text, asked) == ("masked", [("main", "the boss's")])
+    assert gate.starts == 0
+
+    left = child._core.operation
+    assert left is not None and left.id != approval.operation_id
+    assert left.config == ran_with
+    outcome = await child.drive()
+    assert isinstance(outcome, Settled) and outcome.result.text == "on with it"
     await sound(session)
 
 

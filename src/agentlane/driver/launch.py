@@ -145,6 +145,9 @@ def launch_child(
 
 
 def _without_means(agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
+    """An agent of that name that has nothing: what ``agent`` was given is for its own runs, not for those of others."""
     absent = copy(agent)
     absent.name, absent.models, absent.tools = name, {}, {}
+    absent.instructions, absent.settings, absent.hooks = "", {}, ()
+    absent.deps, absent.output = None, None
     return absent

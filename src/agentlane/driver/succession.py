@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from agentlane.agent import Agent
 from agentlane.data.messages import UserMessage
-from agentlane.data.operations import Checkpoint, LaneConfig, OperationMeta
+from agentlane.data.operations import Checkpoint, LaneConfig, OperationConfig, OperationMeta
 from agentlane.data.requests import RequestInfo, request_digest
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.lane_core import LaneCore
@@ -41,7 +44,15 @@ def open_next(lane: LaneCore, agent: Agent[Any, Any], draft: OperationDraft) -> 
         started_at=draft.now,
         key_operation=id,
     )
-    config = (
-        lane.config if lane.config is not None and lane.config.agent == agent.name else LaneConfig(agent=agent.name)
-    )
-    draft.succeed(OpenOperation(id, meta, agent.resolve(config), Checkpoint(next="respond", trigger=inputs[-1])))
+    config = _config(lane, agent)
+    draft.succeed(OpenOperation(id, meta, config, Checkpoint(next="respond", trigger=inputs[-1])))
+
+
+def _config(lane: LaneCore, agent: Agent[Any, Any]) -> OperationConfig:
+    """What the next operation runs with. An agent without models stands in for one that this process lacks: it can
+    say nothing about that one, so what the ended operation ran with is kept.
+    """
+    if not agent.models and lane.operation is not None:
+        return replace(lane.operation.config, asked=UNSET)
+    named = lane.config is not None and lane.config.agent == agent.name
+    return agent.resolve(lane.config if named and lane.config is not None else LaneConfig(agent=agent.name))
