@@ -396,3 +396,32 @@ async def test_what_is_in_a_runs_place_all_the_same_is_left_alone(place: Place) 
     del mine._core.lanes[f"child:{asked.call_id}"]
     assert isinstance(await mine.drive(), Settled)
     await sound(session)
+
+
+async def test_a_run_whose_agent_is_gone_has_nothing_of_its_parents_and_what_waits_on_its_lane_is_kept(
+    place: Place,
+) -> None:
+    """The parent's hooks are about the parent's calls; what was submitted to the child is the child's agent's."""
+    asked: list[str] = []
+    ask = Tool("ask", Gate()._run, approval=True)
+    kid = Agent("helper", model=ScriptedModel(turns=[[[call("ask")], "helped"], ["answered"]]), tools=[ask])
+    tool = agent_tool(kid, description="Helps.")
+    hooks = [hook("after_tool", lambda info: asked.append(info.name))]
+    session = await place.open()
+    lane = await session.lane("main", parent(tool, hooks=hooks, deps="the parent's"))
+    await lane.accept(Prompt("go"), operation_id="op")
+    assert isinstance(await lane.drive(), Waiting)
+    (question,) = session.approvals()
+    await (await session.lane(question.lane, kid)).submit("left")
+    await session.close()
+
+    session = await place.open()
+    lane = await session.lane("main", parent(hooks=hooks, deps="the parent's"))
+    await (await session.lane(question.lane, kid)).decide(question.approval_id, allow=True)
+    assert isinstance(await lane.drive("op"), Settled)
+    assert asked == ["helper"]
+    child = await session.lane(question.lane, kid)
+    result = await child.resume()
+
+    assert result is not None and (result.status, result.text) == ("completed", "answered")
+    await sound(session)
