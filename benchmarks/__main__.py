@@ -63,6 +63,9 @@ def measure(folder: Path, *, smoke: bool) -> list[dict[str, Any]]:
     for name, target in (("memory", ":memory:"), ("JSONL", "watch.jsonl"), ("SQLite", "watch.db")):
         ratio = asyncio.run(runs.watched_ratio(where(folder, target), few))
         rows.append(row(f"a watched run against an unwatched one, {name}", "ratio", ratio, 1.2))
+    for name, target in (("memory", ":memory:"), ("JSONL", "queue.jsonl"), ("SQLite", "queue.db")):
+        ratio = asyncio.run(runs.queued_ratio(where(folder, target), 100 if smoke else 1_000))
+        rows.append(row(f"each of {100 if smoke else 1_000} queued messages against ten, {name}", "ratio", ratio, 1.15))
     for name, target, budget in (("JSONL", "reopen.jsonl", 60), ("SQLite", "reopen.db", 5)):
         taken = asyncio.run(runs.reopen_seconds(where(folder, target), many))
         rows.append(row(f"reopen after {many} runs, {name}", "ms", taken * 1e3, budget))

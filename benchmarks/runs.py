@@ -167,6 +167,30 @@ async def watched_ratio(target: str, runs: int) -> float:
         return median(ratios)
 
 
+async def queued_ratio(target: str, many: int = 1_000, few: int = 10) -> float:
+    """What each of ``many`` messages costs that wait and are placed by one run, against each of ``few``."""
+    agent = Agent(model=InstantModel(deltas=1))
+
+    async def cost(lane: AgentLane, count: int) -> float:
+        async def said_and_placed() -> None:
+            for _ in range(count):
+                await lane.steer("and this")
+            await one_run(lane)
+
+        return (await seconds(said_and_placed) - await seconds(lambda: one_run(lane))) / count
+
+    async with open_session(target, durability="process") as session:
+        ratios = []
+        for number in range(-1, 5):
+            lane = await session.lane(f"few-{number}", agent)
+            rounds = many // few  # as many messages, and as long a time, on both sides
+            cheap = sum([await cost(lane, few) for _ in range(rounds)]) / rounds
+            dear = await cost(await session.lane(f"many-{number}", agent), many)
+            if number >= 0:  # the first round warms up
+                ratios.append(dear / cheap)
+        return median(ratios)
+
+
 async def reopen_seconds(target: str, runs: int) -> float:
     """Median time to open a session that holds ``runs`` runs."""
     async with open_session(target, durability="process") as session:
