@@ -87,11 +87,6 @@ class Plan:
             return in_recovery, self._while_closing(place)
         return False, [self._at_intents(), Stop(self.chance.choice(DEADLY), row)]
 
-    @property
-    def closes_write(self) -> bool:
-        """Whether some process that was told to close reached a boundary while it did."""
-        return any(place.part.startswith(AFTER_SIGNAL) for place in self.reached)
-
     def aim_at_a_close(self) -> list[Stop]:
         """How to end a first process while it closes, as one was told to that reached a boundary then."""
         places = self._places(AFTER_SIGNAL + FIRST)
