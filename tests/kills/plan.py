@@ -28,7 +28,9 @@ WHENS: tuple[When, ...] = get_args(When)
 class Plan:
     """The kills of one work on one disk: what was reached so far, what was killed there, and what to kill next."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, *, closes: bool = True) -> None:
+        """``closes``: whether what is reached in a close is to be killed there; where that is rare, it is luck."""
+        self._closes = closes
         self.chance = random.Random(seed)
         self.reached: dict[Place, int] = {}
         """Every row, with how often it was reached at most in one life of that part."""
@@ -74,7 +76,8 @@ class Plan:
     def missing(self) -> set[str]:
         """The rows that were reached and never killed."""
         killed = {place.row for place in self.killed}
-        return {place.row for place in self.reached} - killed
+        closes = self._closes
+        return {place.row for place in self.reached if closes or not place.part.startswith(AFTER_SIGNAL)} - killed
 
     def hunt(self) -> tuple[bool, list[Stop]]:
         """How to kill one of the rows that are missing: whether in a recovery, and where to stop the process."""

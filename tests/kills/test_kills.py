@@ -54,7 +54,9 @@ async def test_ended_anyhow_anywhere_it_goes_on(
     whole: bool,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    plan, numbers, wanted = Plan(f"{disk} {durability} {work}"), count(), KILLS_WHOLE if whole else KILLS
+    closes_write = work in CLOSES_WRITE
+    plan = Plan(f"{disk} {durability} {work}", closes=closes_write)
+    numbers, wanted = count(), KILLS_WHOLE if whole else KILLS
 
     def history() -> History:
         number = next(numbers)
@@ -84,7 +86,6 @@ async def test_ended_anyhow_anywhere_it_goes_on(
 
     # Whether a process reaches a boundary once it is told to close is for the machine's pace to say, but for one that
     # has intended calls, which it puts back.
-    closes_write = work in CLOSES_WRITE
     for _ in range(HUNTS_MAX if whole and closes_write else 0):
         if plan.whens["a close"] >= WHEN_MIN:
             break
