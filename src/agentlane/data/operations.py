@@ -18,6 +18,9 @@ ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent", "ask"]
 """What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not, and
 ``ask`` calls only if a person says so."""
 
+REPEATABLE: frozenset[ReplayPolicy] = frozenset(("safe", "idempotent"))
+"""The policies under which a call may start again and nobody has to be asked."""
+
 
 WHOLE_MAX = 2**53 - 1
 """The greatest number that a definition may give: what every reader of JSON takes exactly."""
@@ -182,7 +185,7 @@ class WaitingQuestion(Struct, frozen=True, gc=False, array_like=True, tag="waiti
 
 
 class AnsweredCall(Struct, frozen=True, gc=False, array_like=True, tag="answered"):
-    """Its question is answered, and it has not started again; the rest is of the start in which it asked."""
+    """Its question is answered, and it has not started again; the rest is of its last start, put back or not."""
 
     policy: ReplayPolicy
     attempt: int = 1

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from agentlane.agent import Agent, RunInfo
 from agentlane.agent_tool import AgentTool
 from agentlane.data.messages import Frame, UsageSeen
-from agentlane.data.operations import EffectPending, Tools
+from agentlane.data.operations import REPEATABLE, EffectPending, Tools
 from agentlane.driver.calls import CallEffect, CallOwner
 from agentlane.driver.children import ChildEffect, ChildOwner
 from agentlane.driver.generation import GenerationEffect, GenerationOwner
@@ -100,7 +100,7 @@ def launch_call(
         checked=resolved.checked,
         limit_bytes=resolved.tool.options.max_result_bytes or limits.max_result_bytes,
         grace_ms=limits.cancel_grace_ms,
-        may_ask=isinstance(begun, EffectPending) and begun.policy in ("safe", "idempotent"),
+        may_ask=isinstance(begun, EffectPending) and begun.policy in REPEATABLE,
     )
     context = ToolContext(
         port=call,

@@ -76,13 +76,9 @@ class Outside:
         timer = runtime.spawn(runtime.clock.sleep_until(over_at), "agentlane grace of hooks")
         while (left := [each for each in asked if each in self._asking]) and not timer.done():
             self._one_ended.clear()
-            ended = runtime.spawn(_wait(self._one_ended), "agentlane end of hooks")
+            ended = runtime.spawn(self._one_ended.wait(), "agentlane end of hooks")
             await asyncio.wait({ended, timer}, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
         timer.cancel()
         for each in left:
             runtime.found(f"{each.what} did not end within {each.grace_ms} ms and was left behind")
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()

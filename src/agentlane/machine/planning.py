@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from agentlane.data.messages import ErrorInfo, UserMessage
 from agentlane.data.operations import (
+    REPEATABLE,
     AnsweredCall,
     Approved,
     CallState,
@@ -303,8 +304,8 @@ def may_replay(call: EffectPending, now: CallView, rules: Rules) -> bool:
     """Whether a call that an earlier pass began may run again: stored and current policy allow it, and its bound."""
     return (
         now.problem is None
-        and now.policy in ("safe", "idempotent")
-        and call.policy in ("safe", "idempotent")
+        and now.policy in REPEATABLE
+        and call.policy in REPEATABLE
         and call.replays < rules.limits.max_replays
     )
 
@@ -324,7 +325,7 @@ def may_ask(call: EffectPending, now: CallView, rules: Rules) -> bool:
 
 def may_resume(call: AnsweredCall, now: CallView) -> bool:
     """Whether a call that asked may start again: stored and current policy allow it. It is no replay."""
-    return now.problem is None and now.policy in ("safe", "idempotent") and call.policy in ("safe", "idempotent")
+    return now.problem is None and now.policy in REPEATABLE and call.policy in REPEATABLE
 
 
 def _plan_cancelled(state: Tools, view: View) -> Verdict:

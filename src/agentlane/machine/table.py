@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo
 from agentlane.data.operations import (
+    REPEATABLE,
     AnsweredCall,
     Approved,
     CallState,
@@ -253,13 +254,9 @@ def _begin(state: Tools, call: CallState, index: int, policy: ReplayPolicy) -> E
     if isinstance(call, Approved):
         return EffectGranted(policy=policy, approval=call.approval)
     if isinstance(call, AnsweredCall):
-        _require(_may_repeat(call.policy, policy), f"call {index} must not run again", state)  # I7
+        _require(REPEATABLE.issuperset((call.policy, policy)), f"call {index} must not run again", state)  # I7
         return EffectResumed(policy=policy, attempt=call.attempt + 1, replays=call.replays)
     raise IllegalStep(f"call {index} is not planned: {state!r}")
-
-
-def _may_repeat(*policies: ReplayPolicy) -> bool:
-    return all(policy in ("safe", "idempotent") for policy in policies)
 
 
 def _start_children(state: Tools, fact: ChildrenStarted, rules: Rules) -> Step:
@@ -340,7 +337,7 @@ def _ask_questions(state: Tools, fact: QuestionsAsked, rules: Rules) -> Step:
         call = calls[index]
         if not isinstance(call, EffectPending) or (isinstance(call, EffectGranted) and call.permit):
             raise IllegalStep(f"call {index} was not under way: {state!r}")
-        _require(_may_repeat(call.policy), f"call {index} must not run again", state)  # I7
+        _require(call.policy in REPEATABLE, f"call {index} must not run again", state)  # I7
         calls[index] = WaitingQuestion(question, call.policy, call.attempt, call.replays)
     asked = tuple(AskApproval(index, question) for index, question in fact.calls)
     return Step(replace(state, calls=tuple(calls)), asked, boundary="question_asked")
