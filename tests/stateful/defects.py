@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -19,6 +18,7 @@ from agentlane.machine import outcomes, planning, table
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.memory import MemorySession
 from agentlane.storage.sqlite_session import SqliteSession
+from tests.stateful.defect import Defect
 from tests.stateful.programs import (
     Accept,
     Adjust,
@@ -35,14 +35,6 @@ from tests.stateful.programs import (
     SetLabel,
     SetName,
 )
-
-
-class Defect(NamedTuple):
-    """What is broken, how, and a program that tells."""
-
-    name: str
-    put_in: Callable[[pytest.MonkeyPatch], None]
-    program: Program
 
 
 def _lost_append(patch: pytest.MonkeyPatch) -> None:

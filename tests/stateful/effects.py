@@ -14,6 +14,7 @@ from agentlane.testing.script import ScriptPart
 from tests.stateful.plain_decision import alone_in_group, waits_for
 from tests.stateful.programs import ATTEMPTS, MAX_REPLAYS, MAX_RESTARTS, POLICIES, TOOLS_OF_HANDLE, Prompts, Reply
 from tests.stateful.shapes import message_shape
+from tests.stateful.talk import PLACING
 
 HALF = "half an answer"
 
@@ -41,6 +42,8 @@ class Effects:
             retry=RetryPolicy(attempts=ATTEMPTS, base_ms=0),
             max_restarts=MAX_RESTARTS,
             max_replays=MAX_REPLAYS,
+            steering=PLACING[handle][0],
+            follow_ups=PLACING[handle][1],
         )
 
     def durable(self, ids: set[str]) -> None:

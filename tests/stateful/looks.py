@@ -6,18 +6,23 @@ from collections.abc import Collection
 from typing import Any
 
 from agentlane import (
+    AbortReceipt,
     AgentLane,
     Custom,
     Entry,
     ListAddress,
     OperationMismatch,
     OperationResult,
+    Queued,
+    Receipt,
     Session,
     ToolResultMessage,
     UnknownOperation,
 )
 from tests.stateful.effects import Effects
+from tests.stateful.plain_disk import Disk
 from tests.stateful.shapes import Names, model_number, tokens
+from tests.stateful.talk import REQUEST_IDS
 
 
 class Looker:
@@ -28,15 +33,20 @@ class Looker:
         self._agent = effects.agent(0)
         self.bodies: dict[str, tuple[Any, ...]] = {}
 
-    async def learn(self, session: Session, hints: dict[str, tuple[str | None, str | None]]) -> None:
-        """Find out which ids the plain model's numbers and labels stand for; ``hints``: each lane's operations."""
+    async def learn(self, session: Session, disk: Disk) -> None:
+        """Find out which ids the plain model's numbers and labels stand for."""
         self.names.take_entries([entry.id for entry in await session.entries()])
-        for name, (current, last) in hints.items():
+        self.names.receipts = set(disk.inbox.receipts)
+        for name, plain in disk.lanes.items():
             if name in session.lanes():
                 lane = await session.lane(name, self._agent)
                 seen = lane.inspect()
-                self.names.take_operation(last, seen.last_operation_id)
-                self.names.take_operation(current, None if seen.operation is None else seen.operation.operation_id)
+                self.names.take_operation(plain.last, seen.last_operation_id)
+                self.names.take_operation(
+                    plain.current, None if seen.operation is None else seen.operation.operation_id
+                )
+                waiting = [item.number for item in disk.inbox.of(name)]
+                self.names.take_items(waiting, [each.id for each in lane.queued()])
 
     async def _page(self, session: Session) -> None:
         """Pages of a read are the whole of it, in either direction and by kind."""
@@ -60,6 +70,13 @@ class Looker:
         """An outcome in the plain model's words, once names are learnt."""
         if isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[1], OperationResult):
             return (outcome[0], self._record(outcome[1]))
+        if isinstance(outcome, Receipt):
+            return ("receipt", *self.names.receipt(outcome))
+        if isinstance(outcome, Queued):
+            return ("queued", self.names.where((outcome.id,)), outcome.kind)
+        if isinstance(outcome, AbortReceipt):
+            returned = tuple(self.names.waiting(each) for each in outcome.returned)
+            return ("abort", outcome.newly_requested, outcome.status, returned)
         return outcome
 
     def _record(self, record: OperationResult) -> dict[str, Any]:
@@ -78,13 +95,17 @@ class Looker:
             await self._page(session)
         branches = session.branches()
         paths = {name: await session.branch(name).entries() for name in branches}
-        lanes, records = {}, {}
+        lanes, records, inbox, receipts = {}, {}, {}, {}
         reader = None
         for name in session.lanes():
             lane = reader = await session.lane(name, self._agent)
             seen = lane.inspect()
             current = None if seen.operation is None else names.label(seen.operation.operation_id)
             lanes[name] = (names.number(seen.tip), current, names.label(seen.last_operation_id))
+            inbox[name] = [names.waiting(each) for each in lane.queued()]
+            for place in {*names.receipts, *((name, id) for id in REQUEST_IDS)}:
+                if place[0] == name and (receipt := await lane.receipt(names.key(place[1]))) is not None:
+                    receipts[place] = names.receipt(receipt)
         open_ones = session.open_operations()
         for label, id in names.operations.items():
             if reader is not None and (results is None or label in results):
@@ -106,6 +127,8 @@ class Looker:
             "name": session.name,
             "open": {names.label(each.operation_id): names.operation_seen(each) for each in open_ones},
             "results": records,
+            "inbox": inbox,
+            "receipts": receipts,
             "stats": (
                 stats.entries,
                 sums.rows,

@@ -7,10 +7,11 @@ and none of the library's code but the texts of results. What operations do is i
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
-from tests.stateful.programs import Call, Prompts
+from tests.stateful.plain_disk import Disk, Lane, Op, Row
+from tests.stateful.programs import Prompts
 
 START_MS = 1_700_000_000_000
 
@@ -25,198 +26,6 @@ class Faulted(Exception):
 
 class Died(Exception):
     """The process is gone."""
-
-
-class Entry(NamedTuple):
-    """An entry; its number is its place in ``Disk.entries``. ``call`` is what a result answers: (answer, index)."""
-
-    parent: int | None
-    body: tuple[Any, ...]
-    call: tuple[int, int] | None = None
-
-
-class Row(NamedTuple):
-    """A row of the ledger. ``tokens`` are input, output and cost; None is unknown."""
-
-    kind: str
-    tokens: tuple[int | None, int | None, int | None]
-    entry: int | None
-    op: str | None
-    model: int | None = None
-
-
-@dataclass
-class CallState:
-    """One call of the current batch. ``body`` is its outcome once it has one."""
-
-    tool: str
-    status: str = "planned"
-    policy: str | None = None
-    attempt: int = 0
-    replays: int = 0
-    stop: bool = False
-    body: tuple[Any, ...] | None = None
-    progress: str | None = None
-    memo: int | None = None
-
-
-@dataclass
-class Op:
-    """An open operation: what it is, and where to go on."""
-
-    id: str
-    lane: str
-    prompt: int
-    inputs: tuple[int, ...]
-    from_tip: int | None
-    started_at: int
-    tools: tuple[str, ...]
-    model: int
-    settings: dict[str, int]
-    at: str = "checkpoint"
-    finish: bool = False
-    code: str | None = None
-    turn: int = 0
-    answer: int | None = None
-    attempt: int = 0
-    retries: int = 0
-    restarts: int = 0
-    not_before: int = 0
-    error: str | None = None
-    cancelled: bool = False
-    asked: int = 0
-    """The model of the request that is under way."""
-    frames: str | None = None
-    calls: list[CallState] = field(default_factory=list)
-    batch: tuple[Call, ...] = ()
-    cut: bool = False
-
-    def copy(self) -> Op:
-        return replace(self, calls=[replace(call) for call in self.calls])
-
-
-@dataclass
-class Lane:
-    """A lane's configuration (None: what the agent says) and its operations."""
-
-    model: int | None = None
-    tools: tuple[str, ...] | None = None
-    settings: dict[str, int] | None = None
-    current: str | None = None
-    last: str | None = None
-
-
-@dataclass
-class Disk:
-    """Everything that is durable."""
-
-    entries: list[Entry] = field(default_factory=list)
-    tips: dict[str, int | None] = field(default_factory=dict)
-    lanes: dict[str, Lane] = field(default_factory=dict)
-    ops: dict[str, Op] = field(default_factory=dict)
-    results: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ledger: list[Row] = field(default_factory=list)
-    values: dict[str, int] = field(default_factory=dict)
-    lists: dict[str, list[int]] = field(default_factory=dict)
-    labels: dict[int, str] = field(default_factory=dict)
-    name: str | None = None
-
-    def copy(self) -> Disk:
-        return Disk(
-            list(self.entries),
-            dict(self.tips),
-            {name: replace(lane) for name, lane in self.lanes.items()},
-            {id: op.copy() for id, op in self.ops.items()},
-            dict(self.results),
-            list(self.ledger),
-            dict(self.values),
-            {key: list(elements) for key, elements in self.lists.items()},
-            dict(self.labels),
-            self.name,
-        )
-
-    def path(self, tip: int | None) -> list[int]:
-        """The numbers of the entries from the root to ``tip``."""
-        found = []
-        while tip is not None:
-            found.append(tip)
-            tip = self.entries[tip].parent
-        return found[::-1]
-
-    def add(self, branch: str, body: tuple[Any, ...], call: tuple[int, int] | None = None) -> int:
-        """Append an entry to a branch."""
-        self.entries.append(Entry(self.tips[branch], body, call))
-        self.tips[branch] = len(self.entries) - 1
-        return len(self.entries) - 1
-
-    def batch(self, branch: str) -> tuple[int, tuple[str, ...], set[int]] | None:
-        """The answer whose calls the path has not all answered: its number, its tools, and the open calls."""
-        found: tuple[int, tuple[str, ...], set[int]] | None = None
-        for number in self.path(self.tips[branch]):
-            entry = self.entries[number]
-            if entry.body[0] == "user":
-                found = None
-            elif entry.body[0] == "assistant" and entry.body[2] not in ("error", "aborted"):
-                tools = entry.body[4]
-                found = (number, tools, set(range(len(tools)))) if tools else None
-            elif entry.call is not None and found is not None and entry.call[0] == found[0]:
-                found[2].discard(entry.call[1])
-                found = found if found[2] else None
-        return found
-
-    def repair(self, branch: str) -> None:
-        """Behind a batch without all of its results, each call gets one that says so."""
-        found = self.batch(branch)
-        if found is not None:
-            answer, tools, missing = found
-            for index in sorted(missing):
-                self.add(branch, ("result", tools[index], "not available", True), (answer, index))
-
-    def unanswered(self, branch: str) -> tuple[int, ...]:
-        """The user messages behind the last good answer of the path."""
-        found: list[int] = []
-        for number in self.path(self.tips[branch]):
-            body = self.entries[number].body
-            if body[0] == "user":
-                found.append(number)
-            elif body[0] == "assistant" and body[2] not in ("error", "aborted"):
-                found.clear()
-        return tuple(found)
-
-    def shown(self, branch: str) -> list[tuple[Any, ...]]:
-        """What a model is shown of the path: errors left out, every call with its result."""
-        messages: list[tuple[Any, ...]] = []
-        waiting: dict[tuple[int, int], tuple[Any, ...] | None] = {}
-        tools: dict[tuple[int, int], str] = {}
-
-        def close() -> None:
-            for call, result in waiting.items():
-                messages.append(result or ("result", tools[call], "not available", True))
-            waiting.clear()
-
-        for number in self.path(self.tips[branch]):
-            body, call = self.entries[number].body, self.entries[number].call
-            if body[0] == "user":
-                close()
-                messages.append(body)
-            elif body[0] == "assistant" and body[2] not in ("error", "aborted"):
-                close()
-                if body[1] or body[4]:
-                    messages.append(("assistant", body[1], body[4]))
-                for index, tool in enumerate(body[4]):
-                    waiting[number, index], tools[number, index] = None, tool
-            elif call in waiting and waiting[call] is None:
-                waiting[call] = body
-                if all(waiting.values()):
-                    close()
-        close()
-        return messages
-
-    def totals(self, op: str | None = None) -> tuple[int, ...]:
-        """Rows, rows that are unknown, and the sums of the ledger's tokens and cost; ``op``: of its attempts alone."""
-        rows = [row for row in self.ledger if op is None or (row.op == op and row.kind == "attempt")]
-        unknown = sum(row.kind == "attempt" and None in row.tokens[:2] for row in rows)
-        return (len(rows), unknown, *(sum(row.tokens[i] or 0 for row in rows) for i in range(3)))
 
 
 @dataclass
@@ -320,19 +129,24 @@ class Plain:
         after.lanes[name] = Lane()
         self.commit("lane", after)
 
-    def append_entry(self, branch: str, text: str | None, assistant: bool) -> None:
+    def append_entry(self, branch: str, text: str | None, assistant: bool) -> Any:
+        """Placed at once, or while an operation is open at its next boundary."""
         if branch not in self.disk.tips:
             raise Refused("UnknownBranch")
         lane = self.disk.lanes.get(branch)
-        if lane is not None and lane.current is not None:
-            raise Refused("LaneBusy")
         after = self.disk.copy()
-        if text is None:
-            after.add(branch, ("custom", "note", 1))
-        else:
+        body: tuple[Any, ...] = ("custom", "note", 1) if text is None else ("user", text)
+        if text is not None and assistant:
+            body = ("assistant", text, "stop", None, (), (), None)
+        if lane is not None and lane.current is not None:
+            item = after.inbox.queue(branch, "write", (body,))
+            self.commit("queue", after)
+            return ("queued", ("item", item.number), "write")
+        if text is not None:
             after.repair(branch)
-            after.add(branch, ("assistant", text, "stop", None, (), (), None) if assistant else ("user", text))
+        after.add(branch, body)
         self.commit("append", after)
+        return "done"
 
     # What can be seen.
 
@@ -350,6 +164,8 @@ class Plain:
             "name": disk.name,
             "open": {id: seen(op) for id, op in disk.ops.items()},
             "results": {id: each for id, each in disk.results.items() if results is None or id in results},
+            "inbox": {name: [item.seen() for item in disk.inbox.of(name)] for name in sorted(disk.lanes)},
+            "receipts": {place: receipt.seen() for place, receipt in disk.inbox.receipts.items()},
             "stats": (len(disk.entries), *disk.totals()),
             "ledger": [tuple(row) for row in disk.ledger],
         }

@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tests.stateful.plain import CallState, Disk, Op, Row
+from tests.stateful.plain_disk import CallState, Disk, Op, Row
+from tests.stateful.plain_inbox import Item
 from tests.stateful.programs import ATTEMPTS, MAX_REPLAYS, MAX_RESTARTS, POLICIES, Call, Reply
 
 USAGE = (100, 10, 1_000)
@@ -23,14 +24,19 @@ class Around(Protocol):
     now: int
     asked: Counter[str]
 
+    def new_id(self) -> str: ...
+
 
 class Running(Protocol):
     """What a decision knows of its pass: its operation and tools, and what hangs in it."""
 
     op: str
-    tools: tuple[str, ...]
+    handle: int
     request: Reply | None
     live: list[int]
+
+    @property
+    def tools(self) -> tuple[str, ...]: ...
 
 
 @dataclass
@@ -67,9 +73,12 @@ class Decision:
                 if self.running.request is not None:
                     return
                 self._interrupted(op)
-            elif op.cancelled or op.finish:
-                self._end("aborted" if op.cancelled else "completed", op.answer, op.code)
-                self.names.append("terminal")
+            elif op.cancelled:
+                self._end("aborted", op.answer, op.code)
+            elif op.at == "checkpoint" and (items := self._next_input(op)):
+                self._place_input(op, items)
+            elif op.finish:
+                self._end("completed", op.answer, op.code)
             elif op.at == "retry_wait" and self.model.now < op.not_before:
                 self.sleeps = True
                 return
@@ -82,7 +91,27 @@ class Decision:
             op.turn, op.attempt, op.retries, op.restarts = op.turn + 1, 1, 0, 0
         else:
             op.attempt += 1
-        op.at, op.asked, self.request = "generating", op.model, True
+        op.at, op.asked, op.placed, self.request = "generating", op.model, False, True
+
+    # What waits.
+
+    def _next_input(self, op: Op) -> list[Item]:
+        """Deferred writes at any boundary, then steering; where the run would end without any, follow-ups."""
+
+        def at_once(items: list[Item], mode: str) -> list[Item]:
+            return items if mode == "all" else [] if op.placed else items[:1]
+
+        inbox = self.draft.inbox
+        writes, steers = inbox.of(op.lane, "write"), inbox.of(op.lane, "steer")
+        follow_ups = inbox.of(op.lane, "follow_up") if op.finish and not steers else []
+        return [*writes, *at_once(steers, op.steering), *at_once(follow_ups, op.follow_ups)]
+
+    def _place_input(self, op: Op, items: list[Item]) -> None:
+        self.names.append("placement")
+        for item in items:
+            self.draft.inbox.place(item, self.draft, op.id)
+        if any(item.kind != "write" for item in items):
+            op.finish, op.code, op.placed = False, None, True
 
     # Answers.
 
@@ -238,7 +267,24 @@ class Decision:
             "tips": (op.from_tip, self.draft.tips[op.lane]),
             "times": (op.started_at, self.model.now),
             "usage": self.draft.totals(op.id),
+            "returned": tuple(item.seen() for item in op.returned),
+            "next": self._open_next(op.lane),
         }
+
+    def _open_next(self, lane: str) -> str | None:
+        """What was submitted and not taken opens the next operation; what else waits is placed before it."""
+        inbox = self.draft.inbox
+        submitted = [item for item in inbox.of(lane) if item.submitted]
+        if not submitted:
+            return None
+        id, from_tip = self.model.new_id(), self.draft.tips[lane]
+        for item in inbox.of(lane):
+            if not item.submitted:
+                inbox.place(item, self.draft, id)
+        inputs = [entry for item in submitted for entry in inbox.place(item, self.draft, id, "taken")]
+        prompt = int(submitted[0].bodies[0][1].split()[1])
+        self.draft.open(id, lane, prompt, tuple(inputs), from_tip, self.model.now, self.running.handle)
+        return id
 
 
 def result_of(call: CallState, why: str) -> tuple[Any, ...]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tests.stateful.plain import Died, Faulted, Refused
-from tests.stateful.plain_pass import Observer, PlainRuns
+from tests.stateful.plain_pass import Observer
+from tests.stateful.plain_talk import PlainTalk
 from tests.stateful.programs import (
     ADVANCE_MS,
     BRANCHES,
@@ -40,6 +41,7 @@ from tests.stateful.programs import (
     SetValue,
     Step,
 )
+from tests.stateful.talk import CancelQueued, Say, Submit
 
 NO_SUCH = "op-none"
 
@@ -65,10 +67,8 @@ Action: TypeAlias = Step | Open | Reopen | Elapse
 
 
 @dataclass
-class PlainHost(PlainRuns):
+class PlainHost(PlainTalk):
     """The plain model as one that plays steps."""
-
-    autos: int = 0
 
     def before(self, step: Step) -> list[Action]:
         """What must be done before ``step``, so that there is a session that it can be played on."""
@@ -92,6 +92,9 @@ class PlainHost(PlainRuns):
                 return Kill()  # which of several passes would meet the failing write is not determined
             case Advance():
                 return self._elapse()
+            case CancelQueued(item=back):
+                made = self.disk.inbox.made
+                return replace(step, item=made - 1 - back if back < made else made)
             case Held():
                 return replace(step, calls=tuple(self.concrete(call) for call in step.calls))  # type: ignore[misc]
             case _:
@@ -160,7 +163,7 @@ class PlainHost(PlainRuns):
             case MakeLane(name, at):
                 self.make_lane(BRANCHES[name], at)
             case AppendEntry(branch, text, assistant):
-                self.append_entry(BRANCHES[branch], text, assistant)
+                return self.append_entry(BRANCHES[branch], text, assistant)
             case _:
                 return self._on_lane(action, label)
         return "done"
@@ -244,6 +247,8 @@ class PlainHost(PlainRuns):
                     self.finished.append((label, ("nothing",)))
                 else:
                     self.drive(Observer(label, lane, True), current, 0)
+            case Say() | Submit() | CancelQueued():
+                return self.talk(lane, action)
             case LeaveDrive():
                 return "left" if self.leave(lane) else "nobody"
             case Abort(_, op):
@@ -264,10 +269,7 @@ class PlainHost(PlainRuns):
         return "started"
 
     def _id(self, op: int | None) -> str:
-        if op is not None:
-            return f"op-{op}"
-        self.autos += 1
-        return f"auto-{self.autos}"
+        return self.new_id() if op is None else f"op-{op}"
 
 
 def is_drive(action: Action) -> bool:

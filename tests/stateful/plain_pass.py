@@ -10,8 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.stateful.plain import Faulted, Op, Plain, Refused
+from tests.stateful.plain import Faulted, Plain, Refused
 from tests.stateful.plain_decision import Decision, alone_in_group, result_of, waits_for
+from tests.stateful.plain_disk import Disk, Op
 from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
 
 
@@ -28,7 +29,7 @@ class Pass:
 
     lane: str
     op: str
-    tools: tuple[str, ...]
+    handle: int
     observers: list[Observer] = field(default_factory=list)
     request: Reply | None = None
     """The request that hangs."""
@@ -37,6 +38,10 @@ class Pass:
     live: list[int] = field(default_factory=list)
     """The calls that run."""
     sleeping: bool = False
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return TOOLS_OF_HANDLE[self.handle]
 
 
 @dataclass
@@ -50,6 +55,7 @@ class PlainRuns(Plain):
     """Requests that started, by operation. Deaths do not forget them, as little as the next two."""
     started: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     requests: list[tuple[Any, ...]] = field(default_factory=list)
+    autos: int = 0
 
     # The verbs of a lane.
 
@@ -66,24 +72,24 @@ class PlainRuns(Plain):
         if disk.lanes[lane].current is not None:
             raise Refused("LaneBusy")
         after = disk.copy()
-        config = after.lanes[lane]
-        from_tip = after.tips[lane]
-        after.repair(lane)
-        inputs = (after.add(lane, ("user", f"prompt {prompt}")),)
-        after.ops[op] = Op(
-            id=op,
-            lane=lane,
-            prompt=prompt,
-            inputs=inputs,
-            from_tip=from_tip,
-            started_at=self.now,
-            tools=TOOLS_OF_HANDLE[handle] if config.tools is None else config.tools,
-            model=config.model or 0,
-            settings=config.settings or {},
-        )
-        config.current = op
+        inputs = self.opened(after, lane, op, prompt, handle)
         self.commit("accept", after)
         return ("admitted", inputs)
+
+    def opened(self, after: Disk, lane: str, op: str, prompt: int, handle: int) -> tuple[int, ...]:
+        """Open an operation with a prompt, behind all that waits; the entries of the prompt."""
+        from_tip = after.tips[lane]
+        after.repair(lane)
+        for item in after.inbox.of(lane):
+            after.inbox.place(item, after, op)
+        inputs = (after.add(lane, ("user", f"prompt {prompt}")),)
+        after.open(op, lane, prompt, inputs, from_tip, self.now, handle)
+        return inputs
+
+    def new_id(self) -> str:
+        """An id that nobody has given."""
+        self.autos += 1
+        return f"auto-{self.autos}"
 
     def _same(self, its_lane: str, its: int, inputs: tuple[int, ...], lane: str, prompt: int) -> tuple[Any, ...]:
         if (its_lane, its) != (lane, prompt):
@@ -109,17 +115,21 @@ class PlainRuns(Plain):
             raise Refused("NoActiveOperation")
         running = self.passes.get(observer.lane)
         if running is None:
-            running = self.passes[observer.lane] = Pass(observer.lane, current, TOOLS_OF_HANDLE[handle])
+            running = self.passes[observer.lane] = Pass(observer.lane, current, handle)
         running.observers.append(observer)
         self.advance(running)
 
     def abort(self, lane: str, op: str) -> tuple[Any, ...]:
         if op != self.disk.lanes[lane].current:
-            return ("abort", False, self.settled(lane, op)["status"])
+            record = self.settled(lane, op)
+            return ("abort", False, record["status"], record["returned"])
         if self.disk.ops[op].cancelled:
-            return ("abort", False, "cancel_requested")
+            return ("abort", False, "cancel_requested", tuple(item.seen() for item in self.disk.ops[op].returned))
         after = self.disk.copy()
-        after.ops[op].cancelled = True
+        returned = tuple(after.inbox.of(lane, "steer", "follow_up"))
+        for item in returned:
+            after.inbox.take_out(item, "returned", op)
+        after.ops[op].cancelled, after.ops[op].returned = True, returned
         self.commit("abort", after)
         running = self.passes.get(lane)
         if running is not None:
@@ -133,7 +143,7 @@ class PlainRuns(Plain):
                 outcomes.append((index, result_of(self.disk.ops[op].calls[index], "aborted"), False))
             running.live.clear()
             self.advance(running, answered, outcomes)
-        return ("abort", True, "cancel_requested")
+        return ("abort", True, "cancel_requested", tuple(item.seen() for item in returned))
 
     def result(self, lane: str, op: str) -> Any:
         """A settled record is the session's: any lane tells it. What is open is its lane's."""
@@ -279,10 +289,10 @@ class PlainRuns(Plain):
         self.reach("effect.model.start")
         number = self.asked[op.id]
         self.asked[op.id] += 1
-        self.requests.append(
-            (op.id, op.attempt, op.model, op.settings, self._offered(running, op), self.disk.shown(op.lane))
-        )
-        replies = self.prompts[op.prompt]
+        shown = self.disk.shown(op.lane)
+        self.requests.append((op.id, op.attempt, op.model, op.settings, self._offered(running, op), shown))
+        last = next(text for kind, text, *_ in reversed(shown) if kind == "user" and text.startswith("prompt "))
+        replies = self.prompts[int(last.split()[1])]
         reply = replies[number] if number < len(replies) else Reply()
         if reply.kind == "hang":
             running.request = reply

@@ -22,6 +22,9 @@ VALUES = (
     "op.config",
     "op.state",
     "op.memo",
+    "op.returned",
+    "inbox",
+    "receipt",
     "pending.entry",
     "pending.output",
     "result",
@@ -78,7 +81,6 @@ class _Played:
         several = len(self.plain.passes) > 1
         want = self.plain.play(action, label)
         ends = dict(self.plain.finished)
-        hints = {name: (lane.current, lane.last) for name, lane in self.plain.disk.lanes.items()}
         self.done.append(f"{action} -> {_brief(want)}{f' and {_brief(ends)}' if ends else ''}")
         look = self.what_to_look_at(action)
         views = None if look is None else self.plain.view(results=look["results"])
@@ -88,15 +90,14 @@ class _Played:
             self.same(world, "the boundaries", _boundaries(world), self.plain.trace if world.session else [])
             ended = dict(world.finished)
             if look is not None and world.session is not None and views is not None:
-                await world.looker.learn(world.session, hints)
+                await world.looker.learn(world.session, self.plain.disk)
                 view = await world.looker.view(world.session, **look)
                 for part in view:
                     self.same(world, part, view[part], views[part])
                 ended = {name: world.looker.told(outcome) for name, outcome in ended.items()}
                 self.same(world, "what drives told", ended, ends)
                 self.same(world, "the requests", world.requests(), self.plain.requests)
-                got = world.looker.told(got)
-            self.same(world, "the outcome", got, want)
+            self.same(world, "the outcome", world.looker.told(got), want)
             self.same(world, "violations of pairing", world.effects.violations, [])
             starts = sorted(world.effects.started.values())
             self.same(world, "starts of calls", starts, sorted(self.plain.started.values()))

@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 
 from hypothesis import strategies as st
 
+from tests.stateful.talk import Talk
+
 ToolName: TypeAlias = Literal["safe", "key", "never", "alone", "ghost"]
 POLICIES = {"safe": "safe", "key": "idempotent", "never": "never", "alone": "safe"}
 """The tools of an agent and their replay policies; ``alone`` is a barrier, and no agent has a ``ghost``."""
@@ -241,6 +243,7 @@ Step: TypeAlias = (
     | FailWrite
     | OpenAgain
     | Held
+    | Talk
 )
 
 
@@ -280,6 +283,11 @@ _reply = st.one_of(
     st.builds(Reply, st.just("fail"), after_ms=st.sampled_from([None, 0, RETRY_AFTER_MS])),
     st.builds(Reply, st.sampled_from(["hang", "hang", "hang", "cut"])),
     st.builds(Reply, st.just("calls"), st.lists(_hanging, min_size=1, max_size=2).map(tuple)),
+)
+_lasting = st.one_of(
+    st.just(Reply("hang")),
+    st.builds(Reply, st.just("calls"), st.lists(_hanging, min_size=1, max_size=2).map(tuple)),
+    st.just(Reply("fail", after_ms=RETRY_AFTER_MS)),
 )
 _direct = st.one_of(
     st.builds(SetValue, st.integers(0, 2), st.one_of(st.none(), st.integers(0, 9))),
@@ -361,12 +369,22 @@ def _phrases(draw: st.DrawFn) -> tuple[Step, ...]:
             return (MakeLane(2, at), AppendEntry(2, draw(_text), draw(st.booleans())), MakeLane(1, at), Run(1, prompt))
 
 
+_single = st.one_of(_work, _direct, _on_lanes, _trouble).map(lambda step: (step,))
+_nothing: st.SearchStrategy[tuple[Step, ...]] = st.just(())  # what the others shrink to
+_replies = st.lists(_reply, min_size=1, max_size=6).map(tuple)
+
+
 def programs(*, phrases_max: int) -> st.SearchStrategy[Program]:
     """Programs of at most that many phrases, of one to five steps each."""
-    single = st.one_of(_work, _direct, _on_lanes, _trouble).map(lambda step: (step,))
-    nothing: st.SearchStrategy[tuple[Step, ...]] = st.just(())  # what the others shrink to
-    phrase = st.one_of(nothing, _phrases(), _phrases(), _phrases(), single)
+    phrase = st.one_of(_nothing, _phrases(), _phrases(), _phrases(), _single)
     phrases = st.lists(phrase, min_size=phrases_max // 2, max_size=phrases_max)
-    replies = st.lists(_reply, min_size=1, max_size=6).map(tuple)
     steps = phrases.map(lambda each: tuple(step for phrase in each for step in phrase))
-    return st.builds(Program, steps, st.lists(replies, min_size=1, max_size=4).map(tuple))
+    return st.builds(Program, steps, st.lists(_replies, min_size=1, max_size=4).map(tuple))
+
+
+def programs_of(mix: st.SearchStrategy[tuple[Step, ...]]) -> st.SearchStrategy[Program]:
+    """Programs that are about one thing, two phrases of it, with something else between them."""
+    steps = st.tuples(mix, st.one_of(_nothing, _single, _phrases()), mix)
+    lasting = st.builds(lambda first, rest: (first, *rest), _lasting, _replies)
+    prompts = st.lists(st.one_of(lasting, lasting, _replies), min_size=2, max_size=4).map(tuple)
+    return st.builds(Program, steps.map(lambda each: tuple(step for phrase in each for step in phrase)), prompts)

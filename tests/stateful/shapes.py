@@ -10,6 +10,8 @@ from agentlane import (
     ModelIdentity,
     Operation,
     OperationResult,
+    QueuedInput,
+    Receipt,
     ToolResultMessage,
     Usage,
     UserMessage,
@@ -35,6 +37,10 @@ class Names:
         self.entries: list[str] = []
         self.labels: dict[str, str] = {}
         self.operations: dict[str, str] = {}
+        self.items: dict[str, int] = {}
+        """What waited in inboxes: its ids, and the plain model's numbers."""
+        self.receipts: set[tuple[str, Any]] = set()
+        """The receipts that there are, by lane and key."""
 
     def take_entries(self, ids: list[str]) -> None:
         self.entries = ids
@@ -44,6 +50,27 @@ class Names:
         """The operation with this id is the one that the plain model calls so."""
         if label is not None and id is not None and label not in self.operations:
             self.operations[label], self.labels[id] = id, label
+
+    def take_items(self, numbers: list[int], ids: list[str]) -> None:
+        """These wait."""
+        for number, id in zip(numbers, ids, strict=False):
+            self.items.setdefault(id, number)
+
+    def item(self, number: int) -> str:
+        return next((id for id, each in self.items.items() if each == number), "no-such-item")
+
+    def where(self, ids: tuple[str, ...]) -> tuple[Any, ...]:
+        """Entries, or the item that is not there as entries."""
+        if all(id in self.numbers for id in ids):
+            return tuple(self.numbers[id] for id in ids)
+        return ("item", self.items.get(ids[0], ids[0]))
+
+    def key(self, key: Any) -> str:
+        """The request id that a receipt's key stands for."""
+        if isinstance(key, str):
+            return key
+        kind, number = key
+        return self.item(number) if kind == "item" else self.entry(number) or ""
 
     def entry(self, number: int | None) -> str | None:
         """The id of an entry; of one that is not there, for a number beyond the last."""
@@ -93,8 +120,25 @@ class Names:
             "turns": record.turns,
             "tips": (self.number(record.from_tip), self.number(record.to_tip)),
             "times": (record.started_at, record.ended_at),
+            "returned": tuple(self.waiting(each) for each in record.returned),
+            "next": self.label(record.next_operation),
             "usage": (usage.rows, usage.unknown_rows, usage.input_tokens, usage.output_tokens, usage.cost_nanos),
         }
+
+    def waiting(self, item: QueuedInput) -> tuple[Any, ...]:
+        """What waits, or was given back."""
+        key = "own" if item.request_id == item.id else item.request_id
+        bodies = tuple(self.body(each) for each in item.content)
+        return (self.items.get(item.id, item.id), item.kind, bodies, item.submitted, key)
+
+    def receipt(self, receipt: Receipt) -> tuple[Any, ...]:
+        return (
+            receipt.kind,
+            receipt.submitted,
+            receipt.state,
+            self.where(receipt.entries),
+            self.label(receipt.operation_id),
+        )
 
     def operation_seen(self, operation: Operation) -> tuple[Any, ...]:
         calls = tuple((c.tool, c.status, c.policy, c.attempt, c.replays) for c in operation.calls)

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.stateful.defects import DEFECTS, Defect
+from tests.stateful.defect import Defect
+from tests.stateful.defects import DEFECTS
+from tests.stateful.defects_talk import TALK_DEFECTS
 from tests.stateful.play import Differs, run
 from tests.stateful.programs import Program, programs
 
-NAMES = [defect.name for defect in DEFECTS]
+ALL = (*DEFECTS, *TALK_DEFECTS)
+NAMES = [defect.name for defect in ALL]
 MET_SOON = [
     "a result is lost by reopening",
     "a configuration is not stored",
@@ -25,7 +28,7 @@ MET_SOON = [
 ]
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=NAMES)
+@pytest.mark.parametrize("defect", ALL, ids=NAMES)
 def test_a_program_that_meets_a_defect_fails_by_it(
     defect: Defect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +49,6 @@ def test_random_programs_meet_a_defect(name: str, whole: bool, monkeypatch: pyte
         with tempfile.TemporaryDirectory() as folder:
             run(program, Path(folder))
 
-    DEFECTS[NAMES.index(name)].put_in(monkeypatch)
+    ALL[NAMES.index(name)].put_in(monkeypatch)
     with pytest.raises(Differs):
         search()

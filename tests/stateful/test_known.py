@@ -34,8 +34,10 @@ from tests.stateful.programs import (
     SetName,
     SetValue,
 )
+from tests.stateful.talk import CancelQueued, Say, Submit
 
-HANG, DONE = Reply("hang"), Reply()
+HANG, DONE, CUT = Reply("hang"), Reply(), Reply("cut")
+CALLS = (Reply("calls", (Call("safe", hang=1),)), DONE, Reply("length"))
 BATCH = Reply("calls", (Call("safe", rank=2), Call("never", hang=2, rank=1), Call("key"), Call("alone", hang=1)))
 LATER = Reply("fail", after_ms=37)
 
@@ -79,6 +81,66 @@ KNOWN = {
     "killed by what a close saves": Program((Run(), KillAt(2), Close(), Resume()), ((HANG,),)),
     "a branch made where a making of it failed": Program(
         (Run(), FailWrite(), CreateBranch(1), CreateBranch(1, 0)),
+    ),
+    "steering, follow-ups and a deferred write, placed by another process": Program(
+        (Run(), Say(kind="follow_up"), Say(both=True), AppendEntry(), Say(kind="next_run"), Kill(), Resume(), Run()),
+        (CALLS,),
+    ),
+    "given back by an abort, and what is submitted under it opens the next": Program(
+        (
+            Run(),
+            Submit(request=0),
+            Say(),
+            Kill(),
+            Abort(),
+            Say(),
+            Submit(1, 1),
+            Submit(prompt=1, request=0),
+            Submit(prompt=1),
+            Close(),
+            Drive(),
+            CancelQueued(item=0),
+            Drive(),
+            Submit(prompt=1, request=0),
+        ),
+        ((HANG, HANG), (DONE,)),
+    ),
+    "killed where it is queued, taken back and placed": Program(
+        (
+            Run(),
+            KillAt(1),
+            Say(),
+            Run(),
+            KillAt(2),
+            Say(),
+            KillAt(2),
+            CancelQueued(),
+            CancelQueued(),
+            Say(),
+            Kill(),
+            KillAt(4),
+            Resume(),
+            Resume(),
+            CancelQueued(),
+        ),
+        ((HANG, HANG, DONE),),
+    ),
+    "a write fails where it is queued, and where it is placed": Program(
+        (Run(), FailWrite(1, "after"), Say(request=1), Say(request=1), FailWrite(2, "half"), Resume(), Resume()),
+        ((HANG, HANG),),
+    ),
+    "one at a time, and a receipt that answers again": Program(
+        (
+            Run(handle=1),
+            Say(request=0),
+            Say(text=1, request=1),
+            Say(request=0),
+            Say(request=1),
+            Kill(),
+            Drive(),
+            Say(request=0),
+        ),
+        ((HANG, CUT),),
     ),
     "two lanes that hang, closed together": Program(
         (Run(), Run(1, 1), Advance(), Close(), Resume(), Resume(1), Abort(1)), ((HANG, BATCH), (HANG, HANG, LATER))

@@ -10,20 +10,33 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.stateful.mixes import MIXES
 from tests.stateful.play import run
-from tests.stateful.programs import Program, programs
+from tests.stateful.programs import Program, programs, programs_of
 
 PROGRAMS_MAX = 200
 """Of some eight steps each, on three backends, with everything compared after each: enough for a minute."""
+MIXED_PART, MIXED_MAX = 8, 24
+"""Of each mix so much less, and at most so many."""
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(
-    max_examples=min(settings().max_examples, PROGRAMS_MAX),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=min(settings().max_examples, PROGRAMS_MAX), suppress_health_check=SLOW)
 @given(programs(phrases_max=8))
 def test_all_backends_do_as_the_plain_model_says(program: Program) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run(program, Path(folder))
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_all_backends_do_as_the_plain_model_says_of(mix: str) -> None:
+    @settings(max_examples=min(settings().max_examples // MIXED_PART, MIXED_MAX), suppress_health_check=SLOW)
+    @given(programs_of(MIXES[mix]))
+    def search(program: Program) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            run(program, Path(folder))
+
+    search()

@@ -14,6 +14,7 @@ from agentlane import (
     ListAddress,
     OperationResult,
     Prompt,
+    Queued,
     Session,
     Settled,
     TextPart,
@@ -30,6 +31,7 @@ from tests.stateful.effects import Effects
 from tests.stateful.looks import Looker
 from tests.stateful.plain_host import Action, Elapse, Open, Reopen, is_drive
 from tests.stateful.shapes import Names
+from tests.stateful.talk import REQUEST_IDS, CancelQueued, Say, Submit, said
 from tests.stateful.watched import Ears, Stir, WatchedStore
 
 Backend: TypeAlias = Literal["memory", "jsonl", "sqlite"]
@@ -227,19 +229,20 @@ class World:
             case p.MakeLane(name, at):
                 await session.lane(p.BRANCHES[name], self.effects.agent(0), at=self.names.entry(at))
             case p.AppendEntry(branch, text, assistant):
-                await self._append(session, p.BRANCHES[branch], text, assistant)
+                return await self._append(session, p.BRANCHES[branch], text, assistant)
             case _:
                 return await self._on_lane(action)
         return "done"
 
-    async def _append(self, session: Session, name: str, text: str | None, assistant: bool) -> None:
+    async def _append(self, session: Session, name: str, text: str | None, assistant: bool) -> Any:
         branch = session.branch(name)
         if text is None:
-            await branch.append_custom("note", 1)
+            made = await branch.append_custom("note", 1)
         elif assistant:
-            await branch.append_message(AssistantMessage(content=(TextPart(text=text),), stop_reason="stop"))
+            made = await branch.append_message(AssistantMessage(content=(TextPart(text=text),), stop_reason="stop"))
         else:
-            await branch.append_message(UserMessage(content=(TextPart(text=text),)))
+            made = await branch.append_message(_user(text))
+        return made if isinstance(made, Queued) else "done"
 
     async def _open_again(self, read_only: bool) -> Any:
         store = self.new_store()
@@ -331,8 +334,22 @@ class World:
             case p.Abort(_, op):
                 open_one = lane.inspect().operation
                 current = "op-none" if open_one is None else open_one.operation_id
-                receipt = await lane.request_abort(current if op is None else f"op-{op}")
-                return ("abort", receipt.newly_requested, receipt.status)
+                return await lane.request_abort(current if op is None else f"op-{op}")
+            case Say(_, kind, _, request):
+                message = Prompt(messages=tuple(_user(text) for text in said(action)))
+                id = None if request is None else REQUEST_IDS[request]
+                match kind:
+                    case "steer":
+                        return await lane.steer(message, request_id=id)
+                    case "follow_up":
+                        return await lane.follow_up(message, request_id=id)
+                    case _:
+                        return await lane.next_run(message, request_id=id)
+            case Submit(_, prompt, request):
+                id = None if request is None else REQUEST_IDS[request]
+                return await lane.submit(self._prompt(prompt), request_id=id)
+            case CancelQueued(_, item):
+                return await lane.cancel_queued(self.names.item(item))
             case p.Result(_, op):
                 return ("result", await lane.result(f"op-{op}"))
             case p.Configure(_, model, tools, settings):
@@ -365,3 +382,7 @@ class World:
     def requests(self) -> list[tuple[Any, ...]]:
         """What models were asked, with labels of operations."""
         return [(self.names.label(op), *rest) for op, *rest in self.effects.requests]
+
+
+def _user(text: str) -> UserMessage:
+    return UserMessage(content=(TextPart(text=text),))

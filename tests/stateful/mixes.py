@@ -1,0 +1,65 @@
+"""Phrases that bring out one thing each: what is said to a lane that hangs, waits, is aborted, killed, or faulted."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tests.stateful.programs import (
+    Abort,
+    Accept,
+    Advance,
+    AppendEntry,
+    Close,
+    Drive,
+    FailWrite,
+    Kill,
+    KillAt,
+    Result,
+    Resume,
+    Run,
+    Step,
+)
+from tests.stateful.talk import talk
+
+Phrase = tuple[Step, ...]
+
+lane = st.sampled_from([0, 0, 0, 1])
+handle = st.sampled_from([0, 0, 1])
+prompt = st.integers(0, 3)
+op = st.one_of(st.none(), st.none(), st.integers(0, 5))
+fault: st.SearchStrategy[Step] = st.builds(FailWrite, st.integers(1, 4), st.sampled_from(["before", "half", "after"]))
+trouble: st.SearchStrategy[Step] = st.one_of(
+    st.sampled_from([Kill(), Close(), Advance()]), st.builds(KillAt, st.integers(0, 9)), fault
+)
+sooner: st.SearchStrategy[Step] = st.one_of(st.builds(KillAt, st.integers(0, 3)), fault)
+"""What a step right behind it meets."""
+
+
+def some(step: st.SearchStrategy[Step], most: int = 3, least: int = 1) -> st.SearchStrategy[Phrase]:
+    return st.lists(step, min_size=least, max_size=most).map(tuple)
+
+
+@st.composite
+def talking(draw: st.DrawFn) -> Phrase:
+    """Something is said to a lane, and it goes on."""
+    on = draw(lane)
+    run = Run(on, draw(prompt), draw(op), draw(handle))
+    write = st.builds(AppendEntry, st.just(on), st.sampled_from(["appended", None]), st.booleans())
+    said: st.SearchStrategy[Phrase] = some(st.one_of(talk(st.just(on)), talk(st.just(on)), write), 4)
+    on_with = st.sampled_from([Resume(on), Drive(on), Drive(on, wait=False), Drive(on, handle=1)])
+    match draw(st.integers(0, 7)):
+        case 0:
+            return (run, *draw(said), draw(trouble), draw(on_with))
+        case 1:
+            return (Accept(on, draw(prompt), None, draw(handle)), *draw(said), draw(on_with), *draw(said))
+        case 2 | 6 | 7:  # what is given back, and what becomes the next operation
+            return (run, *draw(said), Abort(on), *draw(said), draw(trouble), draw(on_with), Abort(on), draw(on_with))
+        case 3:  # dies or fails where it is said
+            return (run, draw(sooner), *draw(said), draw(on_with), *draw(said), draw(on_with))
+        case 4:  # dies or fails where it is placed
+            return (run, *draw(said), Kill(), draw(trouble), draw(on_with), draw(on_with), Result(on, 0))
+        case _:
+            return (*draw(said), run, *draw(said), draw(on_with))
+
+
+MIXES: dict[str, st.SearchStrategy[Phrase]] = {"what is said to a lane": talking()}
