@@ -11,15 +11,18 @@ from agentlane import (
     Custom,
     Entry,
     ListAddress,
+    NavigateResult,
     OperationMismatch,
     OperationResult,
     Queued,
     Receipt,
+    RewindResult,
     Session,
     ToolResultMessage,
     UnknownOperation,
 )
 from tests.stateful.effects import Effects
+from tests.stateful.moving import told_move
 from tests.stateful.plain_disk import Disk
 from tests.stateful.shapes import Names, model_number, tokens
 from tests.stateful.talk import REQUEST_IDS
@@ -74,6 +77,8 @@ class Looker:
             return ("receipt", *self.names.receipt(outcome))
         if isinstance(outcome, Queued):
             return ("queued", self.names.where((outcome.id,)), outcome.kind)
+        if isinstance(outcome, NavigateResult | RewindResult):
+            return told_move(self.names, outcome)
         if isinstance(outcome, AbortReceipt):
             returned = tuple(self.names.waiting(each) for each in outcome.returned)
             return ("abort", outcome.newly_requested, outcome.status, returned)

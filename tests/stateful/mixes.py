@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tests.stateful.moves import DeleteBranch, KeepHandle, RenameBranch, changes_of, moves_of, uses
 from tests.stateful.programs import (
     Abort,
     Accept,
@@ -14,6 +15,7 @@ from tests.stateful.programs import (
     FailWrite,
     Kill,
     KillAt,
+    MakeLane,
     Result,
     Resume,
     Run,
@@ -62,4 +64,34 @@ def talking(draw: st.DrawFn) -> Phrase:
             return (*draw(said), run, *draw(said), draw(on_with))
 
 
-MIXES: dict[str, st.SearchStrategy[Phrase]] = {"what is said to a lane": talking()}
+@st.composite
+def moving(draw: st.DrawFn) -> Phrase:
+    """A lane moves about, or its branch gets another name, or is deleted."""
+    on, again = draw(lane), draw(prompt)
+    run, ended = Run(on, draw(prompt), draw(op), draw(handle)), (Abort(on), Drive(on))
+    move, change = moves_of(on), changes_of(on)
+    match draw(st.integers(0, 7)):
+        case 0 | 1:  # another path, and on it
+            return (run, *ended, *draw(some(move, 2)), Run(on, again), draw(trouble), *ended, draw(move))
+        case 2:  # refused while something is open
+            return (run, draw(st.one_of(move, change)), draw(change), draw(trouble), draw(move), Resume(on))
+        case 3:  # dies or fails where it moves
+            return (run, *ended, draw(sooner), *draw(some(move, 2)), Run(on, again), draw(trouble), Resume(on))
+        case 4:  # what was given back or waits, when the lane moves
+            return (run, *draw(some(talk(st.just(on)), 2)), *ended, *draw(some(move, 2)), Resume(on), run)
+        case 5:  # another name, with what waits there, and under the old one something new
+            name = (on + draw(st.integers(1, 2))) % 3
+            said = draw(some(talk(st.just(on)), 2))
+            renamed = (KeepHandle(on), draw(sooner), RenameBranch(on, name), draw(uses))
+            return (*ended, *said, *ended, *renamed, Run(name, again), *draw(some(uses, 2)))
+        case 6:  # gone, and there again
+            deleted = (KeepHandle(on), draw(change), draw(uses), DeleteBranch(on), draw(uses))
+            return (run, *ended, *deleted, MakeLane(on, draw(st.integers(0, 9))), draw(uses))
+        case _:  # dies or fails where a branch changes
+            return (*ended, KeepHandle(on), draw(sooner), draw(change), draw(uses), Run(on, again), draw(uses))
+
+
+MIXES: dict[str, st.SearchStrategy[Phrase]] = {
+    "what is said to a lane": talking(),
+    "lanes that move, branches that are renamed or deleted": moving(),
+}

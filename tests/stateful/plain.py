@@ -153,6 +153,7 @@ class Plain:
     def view(self, *, results: Collection[str] | None = None) -> dict[str, Any]:
         """What the public reads of an open session must show; ``results``: those that are read, or all."""
         disk = self.disk
+        told = disk.results if disk.lanes else {}  # it is a lane that one asks
         return {
             "branches": {name: disk.tips[name] for name in sorted(disk.tips)},
             "lanes": {name: (disk.tips[name], lane.current, lane.last) for name, lane in sorted(disk.lanes.items())},
@@ -163,7 +164,7 @@ class Plain:
             "labels": dict(sorted(disk.labels.items())),
             "name": disk.name,
             "open": {id: seen(op) for id, op in disk.ops.items()},
-            "results": {id: each for id, each in disk.results.items() if results is None or id in results},
+            "results": {id: each for id, each in told.items() if results is None or id in results},
             "inbox": {name: [item.seen() for item in disk.inbox.of(name)] for name in sorted(disk.lanes)},
             "receipts": {place: receipt.seen() for place, receipt in disk.inbox.receipts.items()},
             "stats": (len(disk.entries), *disk.totals()),

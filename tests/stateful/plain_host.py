@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from tests.stateful.moves import MOVES
 from tests.stateful.plain import Died, Faulted, Refused
+from tests.stateful.plain_moves import PlainMoves
 from tests.stateful.plain_pass import Observer
 from tests.stateful.plain_talk import PlainTalk
 from tests.stateful.programs import (
@@ -67,7 +69,7 @@ Action: TypeAlias = Step | Open | Reopen | Elapse
 
 
 @dataclass
-class PlainHost(PlainTalk):
+class PlainHost(PlainTalk, PlainMoves):
     """The plain model as one that plays steps."""
 
     def before(self, step: Step) -> list[Action]:
@@ -81,6 +83,8 @@ class PlainHost(PlainTalk):
     def concrete(self, step: Step) -> Action:
         """``step`` with what it names looked up: entries (one beyond the last: an unknown one), operations, time."""
         count = len(self.disk.entries) + 1
+        if isinstance(step, MOVES):
+            return self.concrete_move(step)
         match step:
             case SetLabel():
                 return replace(step, entry=step.entry % count)
@@ -130,11 +134,14 @@ class PlainHost(PlainTalk):
         self.finished.clear()
 
     def _play(self, action: Action, label: str) -> Any:
+        if isinstance(action, MOVES):
+            return self.move(action)
         match action:
             case Open():
                 self.phase, self.muted, self.failing = "open", False, None
                 self.trace.clear()
                 self.kills.clear()
+                self.forget_handles()
                 return "opened"
             case Reopen():
                 self.phase = "open"

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from hypothesis import strategies as st
 
+from tests.stateful.moves import Move
 from tests.stateful.talk import Talk
 
 ToolName: TypeAlias = Literal["safe", "key", "never", "alone", "ghost"]
@@ -18,8 +19,7 @@ POLICIES = {"safe": "safe", "key": "idempotent", "never": "never", "alone": "saf
 """The tools of an agent and their replay policies; ``alone`` is a barrier, and no agent has a ``ghost``."""
 TOOLS_OF_HANDLE: tuple[tuple[str, ...], ...] = (("safe", "key", "never", "alone"), ("safe", "never", "alone"))
 """What the agent of each handle can do: the second knows one tool less."""
-LANES = ("main", "side")
-BRANCHES = ("main", "side", "third")
+LANES = BRANCHES = ("main", "side", "third")
 SETTINGS: tuple[dict[str, int], ...] = ({}, {"heat": 1})
 TOOL_CHOICES: tuple[tuple[str, ...], ...] = ((), ("safe", "alone"), ("safe", "never", "alone"))
 RETRY_AFTER_MS = 37
@@ -244,6 +244,7 @@ Step: TypeAlias = (
     | OpenAgain
     | Held
     | Talk
+    | Move
 )
 
 

@@ -29,6 +29,8 @@ from agentlane.testing.gates import Hold
 from tests.stateful import programs as p
 from tests.stateful.effects import Effects
 from tests.stateful.looks import Looker
+from tests.stateful.moves import MOVES
+from tests.stateful.moving import Hands
 from tests.stateful.plain_host import Action, Elapse, Open, Reopen, is_drive
 from tests.stateful.shapes import Names
 from tests.stateful.talk import REQUEST_IDS, CancelQueued, Say, Submit, said
@@ -57,6 +59,7 @@ class World:
         self._memory: MemoryStore | None = None
         self._drives: list[tuple[str, int, asyncio.Task[Any]]] = []
         self._handles: dict[tuple[str, int], AgentLane[Any, Any]] = {}
+        self._hands = Hands(self.names, self._handles)
         self._former: list[tuple[Session, AgentLane[Any, Any] | None]] = []
         """Sessions of lives before, each with a lane of it."""
 
@@ -202,6 +205,8 @@ class World:
 
     async def _play(self, action: Action, label: str) -> Any:
         session = self._here()
+        if isinstance(action, MOVES):
+            return await self._hands.play(action, session, self._handle)
         match action:
             case Reopen():
                 assert await self._answer(session.set_name("refused")) == ("refused", "SessionFaulted")
