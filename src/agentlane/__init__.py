@@ -110,6 +110,8 @@ from agentlane.errors import (
     WrongLoop,
     WrongProcess,
 )
+from agentlane.histories.findings import HistoryFormat, ImportCode, ImportedHistory, ImportFinding, ImportReport
+from agentlane.histories.read import read_history
 from agentlane.hooks import (
     AfterResponse,
     AfterTool,
@@ -183,11 +185,16 @@ __all__ = [
     "Event",
     "ExternalReason",
     "FollowUp",
+    "HistoryFormat",
     "Hook",
     "HookInfo",
     "HookPoint",
     "IdSource",
     "ImagePart",
+    "ImportCode",
+    "ImportFinding",
+    "ImportReport",
+    "ImportedHistory",
     "InvalidDefinition",
     "InvalidMessage",
     "InvalidName",
@@ -302,6 +309,7 @@ __all__ = [
     "drive",
     "hook",
     "open_session",
+    "read_history",
     "requestAbort",
     "request_abort",
     "tool",

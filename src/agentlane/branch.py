@@ -11,7 +11,7 @@ from agentlane.data.entries import Entry
 from agentlane.data.inbox import Queued
 from agentlane.data.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
 from agentlane.data.reads import id_text, kinds_of, page_limit
-from agentlane.data.requests import checked_part, checked_user
+from agentlane.data.requests import checked_part, checked_time, checked_user
 from agentlane.driver import appending
 from agentlane.driver.frames import clean_answer
 from agentlane.driver.lane_core import LaneCore
@@ -135,4 +135,5 @@ def _checked_result(message: ToolResultMessage) -> ToolResultMessage:
         content=tuple(checked_part(part, f"message.content[{i}]") for i, part in enumerate(message.content)),
         details=clean_json(message.details, "message.details"),
         is_error=message.is_error,
+        sent_at=checked_time(message.sent_at, "message.sent_at"),
     )

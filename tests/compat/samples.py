@@ -121,6 +121,13 @@ BODIES = {
     ),
     "custom.bare": Custom(type="note"),
     "custom.full": Custom(type="note", data={"by": "me"}),
+    "user.sent": UserMessage(content=(TEXT,), sent_at=1_700_000_000_000),
+    "assistant.sent": AssistantMessage(content=(), stop_reason="stop", sent_at=1_700_000_000_001),
+    "tool_result.sent": ToolResultMessage(call_id="toolu_1", name="read", content=(), sent_at=1_700_000_000_002),
+    "custom.kept": Custom(
+        type="import.kept",
+        data={"format": "openai", "kept": [{"index": 3, "path": "messages[3].name", "value": "ada"}]},
+    ),
 }
 STATES = {
     "checkpoint.bare": Checkpoint(next="respond", trigger=ENTRY),

@@ -82,9 +82,10 @@ IDENTITY = st.builds(ModelIdentity, provider=TEXT, name=TEXT)
 ERROR = st.builds(
     ErrorInfo, code=TEXT, message=TEXT, retryable=st.booleans(), retry_after_ms=st.none() | st.integers(0, 10**9)
 )
+SENT_AT = st.none() | st.integers(0, 2**53)
 USER_PARTS = st.lists(TEXT_PART | IMAGE_PART, max_size=3).map(tuple)
 BODY: st.SearchStrategy[EntryBody] = st.one_of(
-    st.builds(UserMessage, content=USER_PARTS),
+    st.builds(UserMessage, content=USER_PARTS, sent_at=SENT_AT),
     st.builds(
         AssistantMessage,
         content=st.lists(ASSISTANT_PART, max_size=3).map(tuple),
@@ -93,8 +94,17 @@ BODY: st.SearchStrategy[EntryBody] = st.one_of(
         usage=st.none() | USAGE,
         error=st.none() | ERROR,
         answers=st.lists(TEXT, max_size=2).map(tuple),
+        sent_at=SENT_AT,
     ),
-    st.builds(ToolResultMessage, call_id=TEXT, name=TEXT, content=USER_PARTS, details=JSON, is_error=st.booleans()),
+    st.builds(
+        ToolResultMessage,
+        call_id=TEXT,
+        name=TEXT,
+        content=USER_PARTS,
+        details=JSON,
+        is_error=st.booleans(),
+        sent_at=SENT_AT,
+    ),
     st.builds(Custom, type=TEXT, data=JSON),
 )
 CALL_STATE = st.one_of(

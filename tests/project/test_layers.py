@@ -19,6 +19,7 @@ FLOORS = {
     "ground": {"clock", "errors", "ids", "names", "turnstile", "waiting"},
     "data": {"data"},
     "storage": {"storage"},
+    "histories": {"histories"},
     "machine": {"machine"},
     "declarations": {"agent", "agent_tool", "approval", "hooks", "model", "output", "tool", "tool_context"},
     "driver": {"driver"},
@@ -28,17 +29,19 @@ FLOORS = {
     "edges": {"cli", "host", "mcp", "models", "telemetry"},
 }
 
-# Which other floors each floor may import. Storage, machine and declarations are siblings that never see each other.
+# Which other floors each floor may import. Histories, storage, machine and declarations are siblings that never see
+# each other.
 SEES = {
     "ground": set[str](),
     "data": {"ground"},
     "storage": {"ground", "data"},
+    "histories": {"ground", "data"},
     "machine": {"ground", "data"},
     "declarations": {"ground", "data"},
-    "driver": {"ground", "data", "storage", "machine", "declarations"},
-    "objects": {"ground", "data", "storage", "machine", "declarations", "driver"},
-    "surface": {"ground", "data", "storage", "machine", "declarations", "driver", "objects"},
-    "testing": {"ground", "data", "storage", "machine", "declarations", "driver", "objects", "surface"},
+    "driver": {"ground", "data", "histories", "storage", "machine", "declarations"},
+    "objects": {"ground", "data", "histories", "storage", "machine", "declarations", "driver"},
+    "surface": {"ground", "data", "histories", "storage", "machine", "declarations", "driver", "objects"},
+    "testing": {"ground", "data", "histories", "storage", "machine", "declarations", "driver", "objects", "surface"},
     "edges": set[str](),  # through PUBLIC only
 }
 

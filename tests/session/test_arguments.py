@@ -6,10 +6,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from agentlane import AgentLane, ListAddress, Session, ValueAddress
+from agentlane import AgentLane, ListAddress, Prompt, Session, ValueAddress
 from agentlane.branch import Branch
-from agentlane.data.messages import AssistantMessage, ToolCallPart, user
+from agentlane.data.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCallPart,
+    ToolResultMessage,
+    UserMessage,
+    user,
+)
 from agentlane.data.usage import Usage
 from agentlane.errors import (
     AgentLaneError,
@@ -22,6 +30,7 @@ from agentlane.errors import (
     UnknownTool,
 )
 from agentlane.ids import CALLS_MAX
+from agentlane.testing.models import ScriptedModel
 from tests.session.places import Place, agent_of
 
 
@@ -173,6 +182,29 @@ async def test_an_unknown_session_is_told_how_one_is_made(place: Place) -> None:
 
     await place.store.create("new")
     assert (await place.open("new")).id == "new"
+
+
+async def test_when_a_message_was_said_is_kept_with_it(place: Place) -> None:
+    session = await place.open()
+    model = ScriptedModel(["hi"])
+    lane = await session.lane("main", agent_of(model=model))
+    said: list[Any] = [
+        UserMessage(content=(TextPart(text="x"),), sent_at=1),
+        AssistantMessage(
+            content=(ToolCallPart(id="c", name="t", arguments={}),), stop_reason="tool_calls", sent_at=2**53
+        ),
+        ToolResultMessage(call_id="c", name="t", content=(TextPart(text="y"),), sent_at=0),
+    ]
+
+    for message in said:
+        await lane.append_message(message)
+        for wrong in (-1, 2**53 + 1, 1.5, True, "1"):
+            with pytest.raises(InvalidMessage, match="sent_at: whole milliseconds"):
+                await lane.append_message(replace(message, sent_at=wrong))
+    await lane.run(Prompt(messages=(replace(said[0], sent_at=7),)))
+
+    assert [message.sent_at for message in await lane.messages()] == [1, 2**53, 0, 7, None]
+    assert [message.sent_at for message in model.requests[0].messages] == [1, 2**53, 0, 7]
 
 
 async def test_an_appended_answer_has_no_more_calls_than_a_model_may_ask(memory: Place) -> None:

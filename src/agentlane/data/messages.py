@@ -80,9 +80,13 @@ class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
 
 
 class UserMessage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="role", tag="user"):
-    """What the application or its user says to the model."""
+    """What the application or its user says to the model.
+
+    ``sent_at`` of any message is when it was said, in milliseconds, if it was said before its entry was written.
+    """
 
     content: tuple[UserPart, ...]
+    sent_at: int | None = None
 
 
 class AssistantMessage(
@@ -100,6 +104,7 @@ class AssistantMessage(
     usage: Usage | None = None
     error: ErrorInfo | None = None
     answers: tuple[str, ...] = ()
+    sent_at: int | None = None
 
     @property
     def calls(self) -> tuple[ToolCallPart, ...]:
@@ -122,6 +127,7 @@ class ToolResultMessage(
     content: tuple[UserPart, ...]
     details: Any = None
     is_error: bool = False
+    sent_at: int | None = None
 
     @property
     def text(self) -> str:

@@ -18,6 +18,10 @@ _MIME_TYPE = re.compile(f"{_NAME}/{_NAME}")
 """RFC 6838, section 4.2: what the names of a type and a subtype may be."""
 
 
+TIME_MAX = 2**53
+"""Milliseconds; what every reader of JSON can hold exactly."""
+
+
 class Prompt(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="prompt"):
     """Ask the agent: text and images as one message, or user messages as they are (not both)."""
 
@@ -64,7 +68,19 @@ def checked_user(message: object, path: str) -> UserMessage:
     content = _items(message.content, f"{path}.content")
     if not content:
         raise InvalidMessage(f"{path}.content: it is empty; give a text or an image", path=path)
-    return UserMessage(content=tuple(checked_part(part, f"{path}.content[{i}]") for i, part in enumerate(content)))
+    return UserMessage(
+        content=tuple(checked_part(part, f"{path}.content[{i}]") for i, part in enumerate(content)),
+        sent_at=checked_time(message.sent_at, f"{path}.sent_at"),
+    )
+
+
+def checked_time(value: object, path: str) -> int | None:
+    """``value`` if it is a time in milliseconds, or None; ``InvalidMessage`` names the path of anything else."""
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value <= TIME_MAX:
+        raise InvalidMessage(f"{path}: whole milliseconds since 1970, or None, are needed here", path=path)
+    return value
 
 
 def checked_part(part: object, path: str) -> UserPart:

@@ -20,6 +20,7 @@ from agentlane.data.messages import (
     UsageSeen,
 )
 from agentlane.data.partial import ShownPart, joined, shown_content
+from agentlane.data.requests import checked_time
 from agentlane.data.usage import Usage, checked_usage
 from agentlane.errors import InvalidMessage
 
@@ -123,6 +124,7 @@ def clean_answer(message: AssistantMessage) -> AssistantMessage:
         model=message.model,
         usage=None if message.usage is None else checked_usage(message.usage, "answer.usage"),
         error=error,
+        sent_at=checked_time(message.sent_at, "answer.sent_at"),
     )
 
 

@@ -25,7 +25,6 @@ from agentlane.data.messages import (
     TextPart,
     ToolCallPart,
     ToolResultMessage,
-    UserMessage,
     UserPart,
 )
 from agentlane.ids import call_index
@@ -117,7 +116,7 @@ class ModelContext:
         self._close_batch()
         content = _shown(body.content)
         if content:
-            self._messages.append(body if content is body.content else UserMessage(content=content))
+            self._messages.append(body if content is body.content else replace(body, content=content))
 
     def view(self) -> Sequence[Message]:
         """The messages as of now. An unfinished batch is closed in the view only."""
