@@ -500,13 +500,13 @@ async def test_a_file_without_a_header_is_refused_by_everything(tmp_path: Path, 
 async def test_a_newer_format_is_its_own_error(tmp_path: Path, sealed: bool) -> None:
     path = await fill(tmp_path, 1)
     lines = path.read_bytes().splitlines(keepends=True)
-    newer = reseal(lines[0], lambda header: header.update(agentlane=2, s={"id": "s"}))
-    path.write_bytes((newer if sealed else b'{"agentlane":2,"check":"otherwise"}\n') + lines[1])
+    newer = reseal(lines[0], lambda header: header.update(agentlane=3, s={"id": "s"}))
+    path.write_bytes((newer if sealed else b'{"agentlane":3,"check":"otherwise"}\n') + lines[1])
     before = path.read_bytes()
     store = make_store(tmp_path)
 
     for act in (lambda: store.open("s"), store.list):
-        with pytest.raises(UnsupportedFormat, match="format 2, and this version reads up to 1"):
+        with pytest.raises(UnsupportedFormat, match="format 3, and this version reads up to 2"):
             await act()
     assert path.read_bytes() == before
 

@@ -70,11 +70,24 @@ Sessions and owners
         to the event loop it was opened on, and anything from another one raises ``WrongLoop``. If that loop is closed,
         ``close`` lets go of everything from any other, and what was pending fails with ``SessionFaulted``.
     S24 Damage is ``CorruptSession`` with its place, a newer format ``UnsupportedFormat``; neither changes a byte.
+
+Whole sessions
+    S25 ``snapshot`` gives all of a session as it was at one commit, the newest that the medium has or a later one than
+        every published one: entries and ledger rows in order of ``seq``, list elements, values. It stays readable and
+        the same until it is closed, whatever is written beside it, and holds up no writer. A session that is closed,
+        or removed, may end it with ``SessionClosed`` or ``UnknownSession``, never with fewer rows. Pages are bounded
+        by bytes as well as by rows.
+    S27 ``load`` makes a session of such rows: ids, parents, ``seq``, times and payloads are kept, and its first commit
+        begins behind ``last_seq``. It is whole on return, and as durable as a commit; refused (``InvalidWrite``, for
+        what S2 refuses and for numbers that do not rise), failed, cancelled or killed half-way it is not there: never
+        listed, opened or counted, its id free, and what it left on the medium is given back by a later ``load`` in
+        the same place. (Cancelled when all rows are in, it may be there, whole.) Other sessions can be used meanwhile.
+        Rows are taken in as they come, in bounded memory but for their ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -129,6 +142,25 @@ class Element(NamedTuple):
 
     seq: int
     payload: bytes
+
+
+class ElementRow(NamedTuple):
+    """An element of a list, with the list that it is of."""
+
+    address: Address
+    seq: int
+    payload: bytes
+
+
+class ValueRow(NamedTuple):
+    """A value with its address."""
+
+    address: Address
+    payload: bytes
+
+
+Row: TypeAlias = EntryRow | LedgerRow | ElementRow | ValueRow
+"""Whatever a session is made of, as snapshots give it and ``Store.load`` takes it."""
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
@@ -195,8 +227,31 @@ class Probe(Protocol):
         ...
 
 
+class Snapshot(Protocol):
+    """All of a session as it was at one commit (S25)."""
+
+    @property
+    def info(self) -> SessionInfo: ...
+    @property
+    def last_seq(self) -> int:
+        """The highest sequence number that was given out by then."""
+        ...
+
+    @property
+    def stats(self) -> Stats: ...
+
+    def pages(self) -> AsyncIterator[Sequence[Row]]:
+        """Every row, in pages of bounded size: entries by ``seq``, then ledger rows by ``seq``, then the elements of
+        each list, then values. May be called again, for all of it from the start."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what keeps it readable; twice does nothing."""
+        ...
+
+
 class SessionStorage(Protocol):
-    """One open session (rules S1-S24). Reads may be called while commits are pending."""
+    """One open session (rules S1-S27). Reads may be called while commits are pending."""
 
     @property
     def info(self) -> SessionInfo: ...
@@ -259,6 +314,10 @@ class SessionStorage(Protocol):
         """Keys of the lists of a namespace that begin with ``prefix``, in order."""
         ...
 
+    async def snapshot(self) -> Snapshot:
+        """All of the session as it is at one commit (S25); to be closed."""
+        ...
+
     async def close(self) -> None: ...
 
     def kill(self) -> None:
@@ -287,6 +346,21 @@ class Store(Protocol):
 
     async def list(self) -> Sequence[SessionInfo]:
         """All sessions, oldest first; those of one millisecond by id."""
+        ...
+
+    async def load(
+        self,
+        pages: AsyncIterable[Sequence[Row]],
+        *,
+        last_seq: int,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: int | None = None,
+    ) -> SessionInfo:
+        """Make a session of rows in the order of ``Snapshot.pages`` (S27); it is there, whole and durable, on return.
+
+        ``session_id``, ``metadata`` and ``created_at`` (milliseconds; None: now) as for ``create``, and its errors.
+        """
         ...
 
     async def delete(self, session_id: str) -> None:

@@ -22,6 +22,10 @@ class FileSystem:
         """Give a descriptor up."""
         os.close(descriptor)
 
+    def duplicate(self, descriptor: int) -> int:
+        """One more descriptor of an open file."""
+        return os.dup(descriptor)
+
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         """Append bytes; how many were taken, which may be fewer than given."""
         return os.write(descriptor, data)

@@ -19,13 +19,18 @@ from agentlane.errors import InvalidWrite, PayloadTooLarge
 from agentlane.storage.index import OPERATIONS, encode_usage, operation_meta
 from agentlane.storage.places import LENGTH_MASK, LINE_BYTES_MAX, places_from
 
-FORMAT = 1
-"""The format that this version writes, and the newest it reads."""
+FORMAT = 2
+"""The newest format that this version reads, and that of a file which begins with a base."""
+PLAIN_FORMAT = 1
+"""The format of a file in which every line is a commit's."""
 TAIL_BYTES_MAX = LINE_BYTES_MAX // 2
 """What the writes of one commit may take of a line; the rest is more than the open operations can fill."""
+UNKNOWN = -1
+"""Where open operations are said to be by a line of a base that is not its last."""
 LINE_START = b'{"k":"'
 _PREFIX_BYTES = len(LINE_START) + 10
 _BEFORE_PAYLOADS = b'],"p":['
+_BASE = b'"b":['
 
 Length: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LENGTH_MASK)]
 Operations: TypeAlias = list[tuple[str, str, int]]
@@ -39,6 +44,8 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str = msgspec.field(name="s")
     created_at: int = msgspec.field(name="t")
     metadata: dict[str, Any] = msgspec.field(name="m", default_factory=dict)
+    base: bool | msgspec.UnsetType = msgspec.field(name="b", default=msgspec.UNSET)
+    """Whether a base follows: all that the session held when the file was written."""
 
 
 class FormatOnly(Struct, frozen=True):
@@ -107,7 +114,33 @@ class DropFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_f
     key: str
 
 
+class MoveFrame(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag="g"):
+    """In a base: the sequence number of what follows, which counts on from there, and its time where that has one."""
+
+    seq: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
+    at: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)] | None = None
+
+
 Frame: TypeAlias = EntryFrame | UsageFrame | SetFrame | DeleteFrame | AppendFrame | DropFrame
+
+
+BaseFrame: TypeAlias = EntryFrame | UsageFrame | SetFrame | AppendFrame | MoveFrame
+
+
+class BaseEnvelope(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """What a line of a base says of itself; ``end`` is there in the last one."""
+
+    number: Annotated[int, msgspec.Meta(ge=0)]
+    session_id: str
+    end: BaseEnd | None = None
+
+
+class BaseEnd(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """What the last line of a base says of the session."""
+
+    last_seq: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+    epoch: int
+    operations: Operations
 
 
 class Head(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -115,6 +148,13 @@ class Head(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
     envelope: Envelope = msgspec.field(name="c")
     frames: list[Frame] = msgspec.field(name="w")
+
+
+class BaseHead(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A line of a base up to its payloads."""
+
+    envelope: BaseEnvelope = msgspec.field(name="b")
+    frames: list[BaseFrame] = msgspec.field(name="w")
 
 
 class _EnvelopeOnly(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -129,6 +169,7 @@ _decode_header = msgspec.json.Decoder(Header).decode
 decode_format = msgspec.json.Decoder(FormatOnly).decode
 _decode_head = msgspec.json.Decoder(Head).decode
 _decode_envelope = msgspec.json.Decoder(_EnvelopeOnly).decode
+_decode_base_head = msgspec.json.Decoder(BaseHead).decode
 
 
 def seal(rest: bytes) -> bytes:
@@ -161,8 +202,30 @@ def decode_head(line: bytes) -> tuple[Head, int]:
     return _decode_head(b"{%b}" % line[_PREFIX_BYTES : end + 1]), end + len(_BEFORE_PAYLOADS)
 
 
+def is_base(line: bytes) -> bool:
+    """Whether an intact line says that it is one of a base."""
+    return line.startswith(_BASE, _PREFIX_BYTES)
+
+
+def decode_base_head(line: bytes) -> tuple[BaseHead, int]:
+    """As ``decode_head``, of a line of a base."""
+    end = line.find(_BEFORE_PAYLOADS)
+    if end < 0:
+        raise msgspec.ValidationError("no payloads")
+    return _decode_base_head(b"{%b}" % line[_PREFIX_BYTES : end + 1]), end + len(_BEFORE_PAYLOADS)
+
+
 def decode_envelope(line: bytes) -> Envelope:
-    """What an intact line says of its commit; errors as ``decode_head``."""
+    """What an intact line says of its commit; errors as ``decode_head``.
+
+    Of a line of a base what it says as one: that it was not acknowledged by itself, and, the last one of it, which
+    operations are open. Before that, they are ``UNKNOWN``.
+    """
+    if is_base(line):
+        base = decode_base_head(line)[0].envelope
+        if base.end is None:
+            return Envelope(1, 0, base.session_id, 0, UNKNOWN)
+        return Envelope(base.end.last_seq, 0, base.session_id, base.end.epoch, base.end.operations)
     end = line.find(_BEFORE_PAYLOADS)
     if end < 0:
         raise msgspec.ValidationError("no payloads")
@@ -254,6 +317,15 @@ def derived_number(new_id: str, previous: str) -> int | None:
     return None
 
 
+def entry_frame(new_id: str, parent_id: str | None, kind: str, length: int, previous: str) -> tuple[Any, ...]:
+    """An entry as a line holds it, ``previous`` being the entry before it there, if any."""
+    number = derived_number(new_id, previous) if previous else None
+    short = new_id if number is None else number
+    if previous and parent_id == previous:
+        return ("e", short, kind, length)
+    return ("e", short, kind, length, parent_id)
+
+
 def _frames(
     writes: Sequence[Write], operations: dict[str, tuple[str, int]]
 ) -> tuple[list[tuple[Any, ...]], list[bytes], dict[str, tuple[str, int]] | None]:
@@ -272,12 +344,7 @@ def _frames(
                 after = after | {key: (meta.lane, meta.started_at)}
         elif isinstance(write, InsertEntry):
             new_id, parent_id, kind, payload = write
-            number = derived_number(new_id, previous) if previous else None
-            short = new_id if number is None else number
-            if previous and parent_id == previous:
-                frames.append(("e", short, kind, len(payload)))
-            else:
-                frames.append(("e", short, kind, len(payload), parent_id))
+            frames.append(entry_frame(new_id, parent_id, kind, len(payload), previous))
             payloads.append(payload)
             previous = new_id
         elif isinstance(write, DeleteValue):

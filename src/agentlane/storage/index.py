@@ -109,11 +109,11 @@ class SessionIndex(Generic[P]):
             if type(write) is SetValue:
                 (namespace, key), payload = write
                 if namespace == OPERATIONS:
-                    _check_operation(key, payload)
-                _check_texts(namespace, key)
+                    check_operation(key, payload)
+                check_texts(namespace, key)
             elif type(write) is InsertEntry:
                 new_id, parent_id, kind, payload = write
-                _check_texts(new_id, kind)
+                check_texts(new_id, kind)
                 if new_id in row_of or new_id in fresh or new_id in submitted:
                     raise InvalidWrite(f"entry id {new_id!r} is used already; take a fresh id", id=new_id)
                 if (
@@ -135,13 +135,13 @@ class SessionIndex(Generic[P]):
                 continue
             elif type(write) is AppendElement:
                 payload = write.payload
-                _check_texts(*write.address)
+                check_texts(*write.address)
             elif type(write) is DeleteValue or type(write) is DeleteList:
-                _check_texts(*write.address)
+                check_texts(*write.address)
                 continue
             else:
                 raise InvalidWrite(f"{type(write).__name__} is not one of the six writes")
-            _check_payload(payload)
+            check_payload(payload)
         return fresh
 
     def apply(self, writes: Sequence[Write], *, first_seq: int, at: int, places: Iterator[P]) -> None:
@@ -171,6 +171,13 @@ class SessionIndex(Generic[P]):
         """The writes that follow belong to this commit; ``last_seq`` is to be set after them."""
         self._commit_seqs.append(first_seq)
         self._commit_times.append(at)
+
+    def end_base(self, last_seq: int) -> None:
+        """All that was taken in up to here, in any order of ``seq``, was there already at ``last_seq``."""
+        pairs = sorted(zip(self._commit_seqs, self._commit_times, strict=True))
+        self._commit_seqs = array("q", [seq for seq, _ in pairs])
+        self._commit_times = array("q", [at for _, at in pairs])
+        self.last_seq = last_seq
 
     def insert_entry(self, entry_id: str, parent: int, kind: str, seq: int, place: P) -> int:
         """An entry with a fresh id under row ``parent``; its row."""
@@ -315,7 +322,8 @@ def check_usage_row(row: object) -> None:
         raise InvalidWrite(f"usage row {row.id!r} cannot be stored: {error}", id=row.id) from error
 
 
-def _check_payload(payload: object) -> None:
+def check_payload(payload: object) -> None:
+    """``InvalidWrite`` unless it is bytes of UTF-8 on one line (S11)."""
     if type(payload) is bytes and payload.isascii() and b"\n" not in payload:
         return
     if not isinstance(payload, bytes):
@@ -329,7 +337,8 @@ def _check_payload(payload: object) -> None:
             raise InvalidWrite(f"a payload is not UTF-8: {error}; payloads are JSON texts") from error
 
 
-def _check_texts(*texts: object) -> None:
+def check_texts(*texts: object) -> None:
+    """``InvalidWrite`` unless all of them are texts that can be encoded."""
     for text in texts:
         if type(text) is str and text.isascii():
             continue
@@ -341,7 +350,8 @@ def _check_texts(*texts: object) -> None:
             raise InvalidWrite(f"{text!r} holds half a character (a lone surrogate): {error}") from error
 
 
-def _check_operation(key: str, payload: bytes) -> None:
+def check_operation(key: str, payload: bytes) -> None:
+    """``InvalidWrite`` for a value of ``op.meta`` that S20 cannot list."""
     try:
         operation_meta(payload)
     except msgspec.DecodeError as error:

@@ -13,6 +13,7 @@ from agentlane.data.writes import Address
 from agentlane.errors import AgentLaneError, OwnershipLost, ReadOnlySession, SessionClosed, SessionFaulted, WrongLoop
 from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
 from agentlane.storage.index import P, SessionIndex, decode_usage
+from agentlane.storage.index_snapshot import IndexSnapshot, Medium
 
 
 class IndexedStorage(ABC, Generic[P]):
@@ -65,6 +66,10 @@ class IndexedStorage(ABC, Generic[P]):
     @abstractmethod
     def _fetch(self, places: Iterable[P]) -> list[bytes]:
         """The payloads at ``places``."""
+
+    @abstractmethod
+    def _snapshot_medium(self) -> Medium[P]:
+        """What a snapshot reads payloads from, its own and independent of this storage."""
 
     # Reads.
 
@@ -156,6 +161,11 @@ class IndexedStorage(ABC, Generic[P]):
         """Keys of the lists of a namespace, in order."""
         self._check_usable()
         return sorted(key for key in self._index.lists.get(namespace, {}) if key.startswith(prefix))
+
+    async def snapshot(self) -> IndexSnapshot[P]:
+        """Rule S25: as of the newest published commit. It outlives the storage."""
+        self._check_usable()
+        return IndexSnapshot(self._info, self._index, self._snapshot_medium())
 
     def _with_payloads(self, entries: Sequence[EntryRow], rows: Sequence[int]) -> list[EntryRow]:
         places = self._index.entry_places

@@ -10,8 +10,8 @@ import builtins
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,17 @@ from agentlane.storage.contract import (
     Durability,
     OpenOperation,
     Probe,
+    Row,
     SessionInfo,
     SessionStorage,
     check_durability,
 )
 from agentlane.storage.files import FileSystem
-from agentlane.storage.framing import FORMAT, Header, header_line
+from agentlane.storage.framing import PLAIN_FORMAT, Header, header_line
 from agentlane.storage.hop import on_new_thread
-from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, read_header, read_open_operations
+from agentlane.storage.intake import Intake
+from agentlane.storage.jsonl_base import BaseFile, fresh_path
+from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, info_of, read_header, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
 from agentlane.storage.lock import OwnerLock, hold_folder, leave_folder, make_private_folder, wait_for_folder
@@ -138,19 +141,86 @@ class JsonlStore:
 
     def _create_at(self, path: Path, session_id: str, clean: dict[str, Any]) -> SessionInfo:
         self._make_folder()
-        lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
-        made = False
-        try:
-            if exists(path):
-                made = True  # by whoever had the lock before
-                raise _already(session_id)
-            info = SessionInfo(id=session_id, created_at=self._clock.now_ms(), metadata=clean)
+        info = SessionInfo(id=session_id, created_at=self._clock.now_ms(), metadata=clean)
+        with self._making(session_id, path):
             self._write_header(path, info)
-            made = True
             if self._durable:
                 self._files.sync_folder(self._folder)
+        return info
+
+    @contextmanager
+    def _making(self, session_id: str, path: Path) -> Iterator[None]:
+        """Own a session that is to be made; its lock file goes again if it is not."""
+        lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
+        try:
+            if exists(path):
+                raise _already(session_id)  # by whoever had the lock before
+            yield
         finally:
-            lock.release(unlink=not made)
+            lock.release(unlink=not _is_there(path))
+
+    def _sweep(self) -> None:
+        """Remove what those left who died while they made a session: nobody has the lock of it."""
+        for name in self._files.names(self._folder):
+            session_id = name.removeprefix(".").removesuffix(f"{SUFFIX}.new")
+            if name != f".{session_id}{SUFFIX}.new" or not _may_be_ours(session_id):
+                continue
+            path = self._path(session_id)
+            try:
+                lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
+            except SessionOwned:
+                continue
+            try:
+                with suppress(FileNotFoundError):
+                    self._files.unlink(fresh_path(path))
+            finally:
+                lock.release(unlink=not _is_there(path))
+
+    async def load(
+        self,
+        pages: AsyncIterable[Sequence[Row]],
+        *,
+        last_seq: int,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: int | None = None,
+    ) -> SessionInfo:
+        """Make a session of rows (S27): its file is written beside its place, synced, and then put there.
+
+        Errors as ``create``, ``InvalidWrite`` for rows that do not fit, ``PayloadTooLarge``; ``SessionOwned`` while
+        another one makes that session.
+        """
+        self._check_usable()
+        clean = clean_object({} if metadata is None else metadata, "metadata")
+        session_id = self._check_id((self._only or self._ids.new()) if session_id is None else session_id)
+        path = self._path(session_id)
+        if exists(path):
+            raise _already(session_id)
+        with usable(path, make=True):
+            self._make_folder()
+        self._sweep()
+        created_at = self._clock.now_ms() if created_at is None else created_at
+        info = SessionInfo(id=session_id, created_at=created_at, metadata=clean)
+        intake = Intake(last_seq)
+        with self._making(session_id, path):
+            base = BaseFile(self._files, path, info)
+            try:
+                async for page in pages:
+                    for row in page:
+                        intake.check(row)
+                    base.add(page)
+                base.end(last_seq=last_seq, epoch=0)
+                self._check_usable()
+                base.put()
+            except BaseException:
+                base.give_up()
+                raise
+            try:
+                self._files.close(base.descriptor)
+                self._files.sync_folder(self._folder)
+            except BaseException:
+                self._files.unlink(path)
+                raise
         return info
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
@@ -195,7 +265,7 @@ class JsonlStore:
         for session_id in self._session_ids():
             with self._reading(session_id) as file:
                 if file is not None:
-                    found.append(read_header(file)[0])
+                    found.append(info_of(read_header(file)[0]))
         return sorted(found, key=lambda each: (each.created_at, each.id))
 
     async def delete(self, session_id: str) -> None:
@@ -321,8 +391,8 @@ class JsonlStore:
 
     def _write_header(self, path: Path, info: SessionInfo) -> None:
         """Put a file with a header in place at once, so that nobody ever finds half of one."""
-        line = header_line(Header(format=FORMAT, id=info.id, created_at=info.created_at, metadata=info.metadata))
-        fresh = path.with_name(f".{path.name}.new")
+        line = header_line(Header(format=PLAIN_FORMAT, id=info.id, created_at=info.created_at, metadata=info.metadata))
+        fresh = fresh_path(path)
         descriptor = self._files.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             try:

@@ -22,19 +22,25 @@ from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import (
     FORMAT,
     LINE_START,
+    UNKNOWN,
     AppendFrame,
+    BaseHead,
     DeleteFrame,
     EntryFrame,
     Envelope,
     Head,
+    Header,
+    MoveFrame,
     Operations,
     SetFrame,
     UsageFrame,
+    decode_base_head,
     decode_envelope,
     decode_format,
     decode_head,
     decode_header,
     intact,
+    is_base,
 )
 from agentlane.storage.index import SessionIndex, decode_usage
 from agentlane.storage.places import FILE_BYTES_MAX, LENGTH_BITS, LINE_BYTES_MAX
@@ -155,7 +161,12 @@ class JsonlFile:
         return -1
 
 
-def read_header(file: JsonlFile) -> tuple[SessionInfo, int]:
+def info_of(header: Header) -> SessionInfo:
+    """What a store knows of the session of a file that begins so."""
+    return SessionInfo(id=header.id, created_at=header.created_at, metadata=header.metadata)
+
+
+def read_header(file: JsonlFile) -> tuple[Header, int]:
     """What the first line says, and where the second begins. ``CorruptSession``, ``UnsupportedFormat``."""
     offset, line = next(file.lines(), (0, b""))
     if line == b"" and file.size == 0:
@@ -174,7 +185,7 @@ def read_header(file: JsonlFile) -> tuple[SessionInfo, int]:
         raise file.corrupt(
             1, 0, f"the file holds session {header.id!r}; a file is named after its session: {header.id}.jsonl"
         )
-    return SessionInfo(id=header.id, created_at=header.created_at, metadata=header.metadata), offset + len(line) + 1
+    return header, offset + len(line) + 1
 
 
 class LoadedFile:
@@ -184,7 +195,8 @@ class LoadedFile:
         if file.size > FILE_BYTES_MAX:
             raise file.corrupt(None, file.size, f"a session file may have {FILE_BYTES_MAX} bytes, this one has more")
         self.file = file
-        self.info, self.good_end = read_header(file)
+        header, self.good_end = read_header(file)
+        self.info = info_of(header)
         self.index = SessionIndex[int](array("Q"), array("Q"))
         self.epoch = 0
         self.operations: dict[str, tuple[str, int]] = {}
@@ -192,6 +204,8 @@ class LoadedFile:
         self.tail_reason = ""
         """Why what lies behind ``good_end`` is a torn tail, if anything does."""
         self._totals = self.index.stats.usage
+        self._base_open = header.base is True
+        self._base_lines = 0
 
     async def load(self) -> None:
         """Read every line; the event loop gets a turn now and then. ``CorruptSession``, ``UnsupportedFormat``."""
@@ -218,23 +232,34 @@ class LoadedFile:
             if offset - paused > PAUSE_BYTES:
                 paused = offset
                 await asyncio.sleep(0)
+        if self._base_open:  # it is put in place whole: what is missing of it was lost, and is no torn tail
+            raise file.corrupt(
+                bad_number or None,
+                self.good_end,
+                f"the base that the file begins with is not whole ({self.tail_reason or 'its end is missing'})",
+            )
         self.index.stats = Stats(entries=len(self.index.segments), usage=self._totals)
 
     def _take(self, text: bytes, offset: int, number: int) -> bool:
         """Take in an intact line; False if it is another session's."""
         file = self.file
+        head: Head | BaseHead
         try:
-            head, payloads_at = decode_head(text)
+            head, payloads_at = decode_base_head(text) if is_base(text) else decode_head(text)
         except msgspec.ValidationError as error:
             if file.envelope(text, offset, number)[0] is None:
                 return False
             raise file.unsupported(number, offset, error) from error
         except msgspec.DecodeError as error:
             raise file.corrupt(number, offset, f"the record is no JSON though its checksum matches: {error}") from error
-        envelope = head.envelope
-        if envelope.session_id != file.session_id:
+        if head.envelope.session_id != file.session_id:
             return False
+        if isinstance(head, BaseHead):
+            self._take_base(head, text, payloads_at, offset, number)
+            return True
+        envelope = head.envelope
         self._check_order(envelope, offset, number)
+        self.index.begin(envelope.first_seq, envelope.at)
         self._apply(head, text, payloads_at, offset, number)
         self.epoch = envelope.epoch
         if not isinstance(envelope.operations, int):
@@ -242,8 +267,29 @@ class LoadedFile:
             self.operations_at = offset
         return True
 
+    def _take_base(self, head: BaseHead, text: bytes, payloads_at: int, offset: int, number: int) -> None:
+        """Take in a line of the base."""
+        file, envelope = self.file, head.envelope
+        if not self._base_open or envelope.number != self._base_lines:
+            raise file.corrupt(
+                number,
+                offset,
+                f"line {envelope.number} of a base, where "
+                + (f"its line {self._base_lines} belongs" if self._base_open else "none belongs"),
+            )
+        self._base_lines += 1
+        self._apply(head, text, payloads_at, offset, number)
+        if envelope.end is not None:
+            self._base_open = False
+            self.index.end_base(envelope.end.last_seq)
+            self.epoch = envelope.end.epoch
+            self.operations = {each[0]: (each[1], each[2]) for each in envelope.end.operations}
+            self.operations_at = offset
+
     def _check_order(self, envelope: Envelope, offset: int, number: int) -> None:
         file = self.file
+        if self._base_open:
+            raise file.corrupt(number, offset, "a commit before the end of the base that the file begins with")
         expected = self.index.last_seq + 1
         if envelope.first_seq < expected:
             raise file.corrupt(number, offset, f"sequence number {envelope.first_seq} comes again")
@@ -258,12 +304,11 @@ class LoadedFile:
                 f"open operations are said to be at byte {envelope.operations}, they are at {self.operations_at}",
             )
 
-    def _apply(self, head: Head, text: bytes, payloads_at: int, offset: int, number: int) -> None:
+    def _apply(self, head: Head | BaseHead, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         """Take in the writes; everything they name must be there."""
         index = self.index
         rows, values = index.rows, index.values
-        seq = head.envelope.first_seq
-        index.begin(seq, head.envelope.at)
+        seq = head.envelope.first_seq if isinstance(head, Head) else 0
         first = at = offset + payloads_at
         previous, previous_row = "", NO_ROW
         for frame in head.frames:
@@ -299,6 +344,11 @@ class LoadedFile:
             elif isinstance(frame, AppendFrame):
                 index.append_element(frame.namespace, frame.key, seq, at << LENGTH_BITS | frame.length)
                 at += frame.length + 1
+            elif isinstance(frame, MoveFrame):
+                seq = frame.seq
+                if frame.at is not None:
+                    index.begin(seq, frame.at)
+                continue
             else:
                 index.delete_list(frame.namespace, frame.key)
             seq += 1
@@ -326,6 +376,8 @@ class LoadedFile:
 def read_open_operations(file: JsonlFile) -> Operations:
     """The operations that are open, read from the end of the file: nothing before it is looked at."""
     offset, envelope = _last_good(file, file.size)
+    if envelope is not None and envelope.operations == UNKNOWN:
+        raise file.corrupt(None, offset, "the base that the file begins with is not whole")
     if envelope is not None and envelope.synced is not None and envelope.synced < offset:
         # What was not synced may have a bad record among it, and then what follows that is the tail.
         good: tuple[int, Envelope] | None = None

@@ -18,16 +18,16 @@ from typing import NamedTuple
 
 from agentlane.clock import Clock
 from agentlane.data.writes import Write
-from agentlane.errors import CorruptSession, SessionClosed, WrongProcess
+from agentlane.errors import SessionClosed, WrongProcess
 from agentlane.storage.contract import Commit, Pending, Probe
 from agentlane.storage.framing import Draft, encode_text
 from agentlane.storage.index import stats_after
 from agentlane.storage.indexed import IndexedStorage
+from agentlane.storage.jsonl_payloads import FilePayloads
 from agentlane.storage.jsonl_reader import LoadedFile
 from agentlane.storage.jsonl_thread import SyncThread
 from agentlane.storage.jsonl_writer import JsonlWriter, Placed, Tail
 from agentlane.storage.lock import OwnerLock
-from agentlane.storage.places import range_of
 from agentlane.waiting import finish
 
 _log = logging.getLogger("agentlane")
@@ -62,7 +62,7 @@ class JsonlSession(IndexedStorage[int]):
         file = loaded.file
         self._files = file.files
         self._path = file.path
-        self._descriptor = file.descriptor
+        self._payloads = FilePayloads(file.files, file.path, file.descriptor)
         self._clock = clock
         self._lock = lock
         self._forget = forget
@@ -82,7 +82,7 @@ class JsonlSession(IndexedStorage[int]):
             self._writer = JsonlWriter(
                 self._files,
                 self._path,
-                self._descriptor,
+                file.descriptor,
                 lock,
                 size=file.size,
                 tail=tail,
@@ -308,7 +308,7 @@ class JsonlSession(IndexedStorage[int]):
             if not self._closed:
                 self._closed = True
                 try:
-                    self._files.close(self._descriptor)
+                    self._payloads.close()
                 finally:
                     if self._lock is not None:
                         self._lock.release()
@@ -324,19 +324,10 @@ class JsonlSession(IndexedStorage[int]):
         )
 
     def _fetch(self, places: Iterable[int]) -> list[bytes]:
-        pread, descriptor = self._files.pread, self._descriptor
-        found = []
-        for place in places:
-            offset, length = range_of(place)
-            payload = pread(descriptor, length, offset)
-            if len(payload) < length:
-                raise CorruptSession(
-                    f"{self._path}: {length} bytes at byte {offset} are gone: somebody cut the file while it was open",
-                    path=str(self._path),
-                    offset=offset,
-                )
-            found.append(payload)
-        return found
+        return self._payloads.fetch(places)
+
+    def _snapshot_medium(self) -> FilePayloads:
+        return self._payloads.duplicate()
 
 
 class _Stopped(BaseException):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -16,13 +16,28 @@ import msgspec
 
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.border import clean_object
+from agentlane.data.usage import Stats
 from agentlane.data.writes import DeleteList, DeleteValue, InsertUsage, Write
 from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionOwned, UnknownSession
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
-from agentlane.storage.contract import Capabilities, Commit, OpenOperation, Pending, Probe, SessionInfo, SessionStorage
+from agentlane.storage.contract import (
+    Capabilities,
+    Commit,
+    ElementRow,
+    EntryRow,
+    LedgerRow,
+    OpenOperation,
+    Pending,
+    Probe,
+    Row,
+    SessionInfo,
+    SessionStorage,
+)
 from agentlane.storage.index import OPERATIONS, SessionIndex, encode_usage, operation_meta, stats_after
 from agentlane.storage.indexed import IndexedStorage
+from agentlane.storage.intake import Intake
+from agentlane.storage.segments import NO_ROW
 
 _log = logging.getLogger("agentlane")
 
@@ -51,9 +66,30 @@ class MemoryStore:
         self._check_usable()
         clean = clean_object({} if metadata is None else metadata, "metadata")
         session_id = self._ids.new() if session_id is None else check_session_id(session_id)
-        if session_id in self._media:
-            raise InvalidWrite(f"session {session_id!r} exists already; open it, or take another id", id=session_id)
+        self._check_new(session_id)
         medium = _Medium(session_id, self._clock.now_ms(), msgspec.json.encode(clean))
+        self._media[session_id] = medium
+        return medium.info()
+
+    async def load(
+        self,
+        pages: AsyncIterable[Sequence[Row]],
+        *,
+        last_seq: int,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: int | None = None,
+    ) -> SessionInfo:
+        """Make a session of rows (S27); errors as ``create``, and ``InvalidWrite`` for rows that do not fit."""
+        self._check_usable()
+        clean = clean_object({} if metadata is None else metadata, "metadata")
+        session_id = self._ids.new() if session_id is None else check_session_id(session_id)
+        self._check_new(session_id)
+        created_at = self._clock.now_ms() if created_at is None else created_at
+        medium = _Medium(session_id, created_at, msgspec.json.encode(clean))
+        await _fill(medium.index, pages, last_seq)
+        self._check_usable()
+        self._check_new(session_id)  # made by somebody else meanwhile
         self._media[session_id] = medium
         return medium.info()
 
@@ -101,6 +137,10 @@ class MemoryStore:
     def _check_usable(self) -> None:
         if self._closed:
             raise SessionClosed("the store is closed, and what a MemoryStore held is gone")
+
+    def _check_new(self, session_id: str) -> None:
+        if session_id in self._media:
+            raise InvalidWrite(f"session {session_id!r} exists already; open it, or take another id", id=session_id)
 
     def _medium(self, session_id: str) -> _Medium:
         session_id = check_session_id(session_id)
@@ -197,6 +237,9 @@ class MemorySession(IndexedStorage[bytes]):
     def _fetch(self, places: Iterable[bytes]) -> list[bytes]:
         return list(places)
 
+    def _snapshot_medium(self) -> _Held:
+        return _Held()
+
     def _lost(self) -> OwnershipLost:
         return OwnershipLost(
             f"session {self._info.id!r}: an owner of epoch {self._medium.epoch} has written, this one is of epoch "
@@ -205,7 +248,42 @@ class MemorySession(IndexedStorage[bytes]):
         )
 
 
+class _Held:
+    """Places that are the payloads themselves."""
+
+    def fetch(self, places: Iterable[bytes]) -> builtins.list[bytes]:
+        return [*places]
+
+    def size(self, place: bytes) -> int:
+        return len(place)
+
+    def close(self) -> None:
+        """Nothing is to be given up."""
+
+
 _NONE: dict[str, bool] = {}
+
+
+async def _fill(index: SessionIndex[bytes], pages: AsyncIterable[Sequence[Row]], last_seq: int) -> None:
+    intake = Intake(last_seq)
+    usage = index.stats.usage
+    async for page in pages:
+        for row in page:
+            intake.check(row)
+            if isinstance(row, EntryRow):
+                index.begin(row.seq, row.at)
+                parent = NO_ROW if row.parent_id is None else index.rows[row.parent_id]
+                index.insert_entry(row.id, parent, row.kind, row.seq, row.payload)
+            elif isinstance(row, LedgerRow):
+                index.begin(row.seq, row.at)
+                index.insert_usage(row.row.id, row.seq, encode_usage(row.row))
+                usage = usage.plus(row.row)
+            elif isinstance(row, ElementRow):
+                index.append_element(*row.address, row.seq, row.payload)
+            else:
+                index.set_value(*row.address, row.payload)
+    index.end_base(last_seq)
+    index.stats = Stats(entries=len(index.segments), usage=usage)
 
 
 def _payloads(writes: Sequence[Write]) -> list[bytes]:

@@ -117,6 +117,14 @@ INSERT_FIRST_SESSION: Final = """
     INSERT INTO session (id, created_at, metadata, epoch, seq)
     SELECT ?, ?, ?, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM session)
 """
+INSERT_SESSION_AT: Final = """
+    INSERT INTO session (key, id, created_at, metadata, epoch, seq) VALUES (?, ?, ?, ?, 0, ?)
+"""
+DELETE_SESSION_ROW: Final = "DELETE FROM session WHERE key = ?"
+# What a session that is being loaded is found by: the element of a list that no list can have.
+SELECT_NEXT_LIST_SESSION: Final = "SELECT min(session) FROM element WHERE session > ?"
+SELECT_LOAD_MARK: Final = "SELECT 1 FROM element WHERE session = ? AND namespace = '' AND key = '' AND seq = 0"
+DELETE_LOAD_MARK: Final = "DELETE FROM element WHERE session = ? AND namespace = '' AND key = '' AND seq = 0"
 SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, id"
 SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
@@ -232,6 +240,12 @@ SELECT_VALUES_BETWEEN: Final = """
     WHERE session = ? AND namespace = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?
 """
 SELECT_NEWER_KEYS: Final = "SELECT key FROM value WHERE session = ? AND namespace = ? AND seq > ?"
+SELECT_ALL_VALUES: Final = """
+    SELECT namespace, key, CAST(payload AS BLOB) FROM value WHERE session = ? ORDER BY namespace, key
+"""
+SELECT_ALL_ELEMENTS: Final = """
+    SELECT namespace, key, seq, CAST(payload AS BLOB) FROM element WHERE session = ? ORDER BY namespace, key, seq
+"""
 SELECT_ELEMENTS: Final = """
     SELECT seq, CAST(payload AS BLOB) FROM element
     WHERE session = ? AND namespace = ? AND key = ? AND seq > ? ORDER BY seq LIMIT ?

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,19 +25,29 @@ from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
-from agentlane.storage.contract import Capabilities, Durability, OpenOperation, Probe, SessionInfo, check_durability
+from agentlane.storage.contract import (
+    Capabilities,
+    Durability,
+    OpenOperation,
+    Probe,
+    Row,
+    SessionInfo,
+    check_durability,
+)
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.paths import exists, usable
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
+from agentlane.storage.sqlite_load import Load, sweep
 from agentlane.storage.sqlite_session import SqliteSession
 from agentlane.storage.sqlite_view import View, ViewAtOpen, kept_values
+from agentlane.waiting import finish
 
 T = TypeVar("T")
 
 
 class SqliteStore:
-    """Sessions in one SQLite file. ``Store`` of the contract (S1-S24).
+    """Sessions in one SQLite file. ``Store`` of the contract (S1-S27).
 
     A store object holds nothing by itself. The file has an owner, a lock and threads while a session of it is open, or
     a call runs; several stores of one process on the same file share them. With durability ``disk`` a commit survives
@@ -91,12 +103,7 @@ class SqliteStore:
             created_at=self._clock.now_ms(),
             metadata=clean_object({} if metadata is None else metadata, "metadata"),
         )
-        if not self._exists():
-            if not self._options.insist:
-                check_place(self.path)
-            durability, insist = self._options.durability, self._options.insist
-            with usable(self.path, make=True):
-                await on_new_thread(lambda: make_database(self.path, durability=durability, insist=insist))
+        await self._make_file()
         row = (info.id, info.created_at, msgspec.json.encode(info.metadata).decode())
 
         def insert(database: sqlite3.Connection) -> None:
@@ -109,6 +116,65 @@ class SqliteStore:
 
         await self._write(None, insert)
         return info
+
+    async def load(
+        self,
+        pages: AsyncIterable[Sequence[Row]],
+        *,
+        last_seq: int,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: int | None = None,
+    ) -> SessionInfo:
+        """Make a session of rows (S27), each page in a short transaction, so that other sessions are held up by none.
+
+        Errors as ``create``, ``InvalidWrite`` for rows that do not fit; ``SessionOwned`` while another call of this
+        process loads that session.
+        """
+        self._check_open()
+        info = SessionInfo(
+            id=self._ids.new() if session_id is None else check_session_id(session_id),
+            created_at=self._clock.now_ms() if created_at is None else created_at,
+            metadata=clean_object({} if metadata is None else metadata, "metadata"),
+        )
+        load = Load(info, last_seq)
+        await self._make_file()
+        with usable(self.path):
+            use = await attach(self.path, self._options, write=True, session_id=info.id)
+        async with use:
+            await self._load_pages(use, load, pages)
+        return info
+
+    async def _load_pages(self, use: Use, load: Load, pages: AsyncIterable[Sequence[Row]]) -> None:
+        loading = use.file.loading
+
+        def begin(database: sqlite3.Connection) -> None:
+            sweep(database, loading)
+            loading.add(load.begin(database))
+
+        try:
+            await self._transact(use, begin)
+            async for page in pages:
+                await self._transact(use, partial(load.add, page=page))
+            self._check_open()
+            await self._transact(use, load.end)
+        except GeneratorExit:
+            raise  # nothing can be awaited any more: a later load removes what there is
+        except BaseException:
+            with suppress(Exception):  # what cannot be removed now is by a later load
+                await finish(asyncio.ensure_future(self._transact(use, load.undo)))
+            raise
+        finally:
+            loading.discard(load.key)
+
+    async def _make_file(self) -> None:
+        """Make the file if there is none."""
+        if not self._exists():
+            if not self._options.insist:
+                check_place(self.path)
+            durability, insist = self._options.durability, self._options.insist
+            with usable(self.path, make=True):
+                await on_new_thread(lambda: make_database(self.path, durability=durability, insist=insist))
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SqliteSession:
         """Open a session that exists; nothing is written. ``UnknownSession``, ``SessionOwned``, ``StoreOwned``.
@@ -190,20 +256,23 @@ class SqliteStore:
         with usable(self.path):
             use = await attach(self.path, self._options, write=True, session_id=session_id)
         async with use:
-            writer = use.writer
+            await self._transact(use, function)
 
-            def transact(database: sqlite3.Connection) -> None:
-                database.execute("BEGIN IMMEDIATE")
-                try:
-                    function(database)
-                    database.execute("COMMIT")
-                    writer.used = True
-                finally:
-                    if database.in_transaction:
-                        database.execute("ROLLBACK")
+    async def _transact(self, use: Use, function: Callable[[sqlite3.Connection], None]) -> None:
+        writer = use.writer
 
-            with translated(self.path):
-                await writer.thread.call(transact)
+        def transact(database: sqlite3.Connection) -> None:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                function(database)
+                database.execute("COMMIT")
+                writer.used = True
+            finally:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+
+        with translated(self.path):
+            await writer.thread.call(transact)
 
     async def _load(self, use: Use, session_id: str, *, read_only: bool) -> tuple[reads.Loaded, View]:
         def load(database: sqlite3.Connection) -> tuple[reads.Loaded, View]:

@@ -130,7 +130,7 @@ class CommitRows:
             elif type(write) is InsertUsage:
                 check_usage_row(write.row)
                 self.usage_rows.append(write.row)
-                self.usage.append(_usage_row(key, seq, self.at, write.row))
+                self.usage.append(usage_row(key, seq, self.at, write.row))
             elif type(write) is AppendElement:
                 (namespace, list_key), payload = write
                 self.elements.append((key, namespace, list_key, seq, _text(payload)))
@@ -167,7 +167,7 @@ class CommitRows:
         """
         executemany = database.executemany
         if self.entries:
-            places = _Places(database, key, written.ends)
+            places = Places(database, key, written.ends)
             rows = [
                 (places.take(entry_id, parent_id), key, seq, entry_id, parent_id, self.at, kind, payload)
                 for seq, entry_id, parent_id, kind, payload in self.entries
@@ -235,8 +235,8 @@ def _check_operation(key: str, payload: bytes) -> None:
         ) from error
 
 
-class _Places:
-    """Gives the new entries of one commit their places, before any of them is inserted."""
+class Places:
+    """Gives new entries their places, before any of them is inserted; made anew when they are."""
 
     def __init__(self, database: sqlite3.Connection, key: int, ends: dict[str, int]) -> None:
         self._database = database
@@ -285,7 +285,8 @@ class _Places:
         return segment << schema.POSITION_BITS
 
 
-def _usage_row(key: int, seq: int, at: int, row: UsageRow) -> tuple[Any, ...]:
+def usage_row(key: int, seq: int, at: int, row: UsageRow) -> tuple[Any, ...]:
+    """A ledger row as the table has it."""
     usage = row.usage
     return (
         key,

@@ -55,6 +55,8 @@ class SqliteFile:
         self.writer: Writer | None = None
         self.sources: dict[str, Source | None] = {}
         """Sessions that are open for writing, or being made or removed (None), by id."""
+        self.loading: set[int] = set()
+        """Numbers of sessions that are being loaded."""
         self.users = 0
         self.writers = 0
         self.killed = False

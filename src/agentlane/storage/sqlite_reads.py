@@ -93,7 +93,7 @@ def scan(database: sqlite3.Connection, key: int, after_seq: int, limit: int | No
 
 def usage(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[LedgerRow]:
     rows = database.execute(schema.SCAN_USAGE, (key, _within(after_seq), _limit(limit))).fetchall()
-    return [LedgerRow(row[0], row[1], _usage_row(row)) for row in rows]
+    return [LedgerRow(row[0], row[1], usage_row(row)) for row in rows]
 
 
 def value(database: sqlite3.Connection, key: int, address: Address) -> bytes | None:
@@ -287,7 +287,8 @@ def _info(session_id: str, created_at: int, metadata: bytes) -> SessionInfo:
         raise CorruptSession(f"session {session_id}: its metadata cannot be read: {error}") from error
 
 
-def _usage_row(row: tuple[Any, ...]) -> UsageRow:
+def usage_row(row: tuple[Any, ...]) -> UsageRow:
+    """A ledger row of what ``SCAN_USAGE`` finds; ``UnsupportedFormat`` for one of an unknown kind."""
     if row[3] not in ("attempt", "adjustment"):
         raise UnsupportedFormat(f"usage row {row[2]} is of kind {row[3]!r}, which this version does not know")
     counts = Usage(

@@ -18,6 +18,7 @@ from agentlane.errors import (
     SessionClosed,
     SessionFaulted,
     StoreBusy,
+    UnknownSession,
     WrongLoop,
     WrongProcess,
 )
@@ -25,6 +26,7 @@ from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
 from agentlane.storage.sqlite_commit import CommitRows, Written
 from agentlane.storage.sqlite_file import Use
+from agentlane.storage.sqlite_snapshot import SqliteSnapshot, copy
 from agentlane.storage.sqlite_view import View
 from agentlane.waiting import finish
 
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 
 class SqliteSession:
-    """``SessionStorage`` on a SQLite file (S1-S24). Nothing in it grows with the length of the session.
+    """``SessionStorage`` on a SQLite file (S1-S27). Nothing in it grows with the length of the session.
 
     Stats are summed, and refusals found, where commits are applied, on the thread; nobody can see either before the
     report. A session that is open for reading has the stats that were there when it was opened, and its ``view``.
@@ -171,6 +173,13 @@ class SqliteSession:
 
     async def lists(self, namespace: str, prefix: str = "") -> list[str]:
         return await self._read(lambda database: self._view.lists(database, namespace, prefix))
+
+    async def snapshot(self) -> SqliteSnapshot:
+        """Rule S25, as of the file's newest commit, also of a session that is open for reading only."""
+        copied = await self._read(lambda database: copy(database, self.id))
+        if copied is None:
+            raise UnknownSession(f"session {self.id!r} was deleted", session_id=self.id)
+        return SqliteSnapshot(self._read, copied)
 
     async def close(self) -> None:
         """Wait for submitted commits, then give the file up; the last session of the file closes it (S23).

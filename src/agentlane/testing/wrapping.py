@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from agentlane.data.usage import Stats
@@ -17,8 +17,10 @@ from agentlane.storage.contract import (
     OpenOperation,
     Pending,
     Probe,
+    Row,
     SessionInfo,
     SessionStorage,
+    Snapshot,
     Store,
 )
 
@@ -108,6 +110,9 @@ class WrappedStorage:
     async def lists(self, namespace: str, prefix: str = "") -> list[str]:
         return await self.inner.lists(namespace, prefix)
 
+    async def snapshot(self) -> Snapshot:
+        return await self.inner.snapshot()
+
     async def close(self) -> None:
         await self.inner.close()
 
@@ -131,6 +136,19 @@ class WrappedStore:
 
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
         return await self.inner.create(session_id, metadata=metadata)
+
+    async def load(
+        self,
+        pages: AsyncIterable[Sequence[Row]],
+        *,
+        last_seq: int,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: int | None = None,
+    ) -> SessionInfo:
+        return await self.inner.load(
+            pages, last_seq=last_seq, session_id=session_id, metadata=metadata, created_at=created_at
+        )
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
         return self.wrap(await self.inner.open(session_id, read_only=read_only, probe=probe))
