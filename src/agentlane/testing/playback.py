@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from agentlane.clock import Clock
 from agentlane.data.messages import (
     AssistantMessage,
@@ -256,14 +258,41 @@ class _Snapshots:
         known = self._copies.get(id(message))
         if known is not None and known[1] == message:
             return known[1]
-        return copy.deepcopy(message) if _holds_json(message) else message
+        return _copied(message)
 
 
-def _holds_json(message: Message) -> bool:
-    """Whether anything in the message can be changed in place: messages are frozen, JSON data in them is not."""
+def _copied(message: Message) -> Message:
+    """The message with a copy of all that can be changed in place: messages are frozen, JSON data in them is not."""
     if isinstance(message, ToolResultMessage):
-        return message.details is not None
-    return any(isinstance(part, ToolCallPart | ProviderPart) for part in message.content)
+        return message if message.details is None else replace(message, details=_json_copied(message.details))
+    if isinstance(message, AssistantMessage) and any(
+        isinstance(p, ToolCallPart | ProviderPart) for p in message.content
+    ):
+        return replace(message, content=tuple(map(_part_copied, message.content)))
+    return message
+
+
+def _part_copied(part: AssistantPart) -> AssistantPart:
+    match part:
+        case ToolCallPart():
+            return replace(part, arguments=_json_copied(part.arguments))
+        case ProviderPart():
+            return replace(part, data=_json_copied(part.data))
+        case _:
+            return part
+
+
+def _json_copied(value: Any) -> Any:
+    """A copy of JSON data, by far sooner made than by ``deepcopy``, which is for what should not be in there."""
+    kind = type(value)
+    if kind is dict:
+        return {key: _json_copied(inner) for key, inner in value.items()}
+    if kind is list:
+        return [_json_copied(inner) for inner in value]
+    return value if kind in _UNCHANGEABLE else copy.deepcopy(value)
+
+
+_UNCHANGEABLE = (str, int, float, bool, type(None))
 
 
 def _with_ids(parts: Sequence[ScriptPart], label: str) -> list[AssistantPart | Half]:
@@ -286,7 +315,7 @@ def _with_ids(parts: Sequence[ScriptPart], label: str) -> list[AssistantPart | H
             case Half(part=ScriptedCall() as inner):
                 given.append(Half(part=library_call(inner, index, whole=False)))
             case ToolCallPart() | ProviderPart():
-                given.append(copy.deepcopy(part))
+                given.append(_part_copied(part))
             case _:
                 given.append(part)
     return given

@@ -88,7 +88,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     model: ModelIdentity | None = None
 
     def __post_init__(self) -> None:
-        if self.kept and any(type(part) is Half for part in self.parts):
+        if any(type(part) is Half for part in self.parts) and self.kept:
             raise InvalidDefinition("a half part is for answers that go wrong: fail, raises, cut or hang")
 
     @property
