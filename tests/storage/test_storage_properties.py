@@ -6,7 +6,7 @@ The model is one for all of them, so they answer like each other (invariant 14 o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeAlias
@@ -193,7 +193,8 @@ class Driver:
         await self.store.close()
 
     async def everything(self, *, part: int) -> None:
-        """Reads of every kind over what the program has left: half of them, ``part`` says which."""
+        """Reads of every kind over what the program has left, side by side: half of them, ``part`` says which."""
+        reads: list[Awaitable[None]] = []
         for number, (start, row) in enumerate(self.model.rows.items()):
             if number % 2 != part:
                 continue
@@ -205,11 +206,12 @@ class Driver:
                     (3, frozenset(KINDS[:2]), (7 * number) % 9, KINDS[2]),
                     (3, frozenset[str](), None, None),
                 ):
-                    await self.walk(start, Walk(0, newest_first, size, kinds, stop_at, stop_kind))
+                    reads.append(self.walk(start, Walk(0, newest_first, size, kinds, stop_at, stop_kind)))
         for number, (namespace, key) in enumerate((each, key) for each in NAMESPACES for key in PREFIXES):
             for reverse in (False, True):
-                await self.read(Read(Address(namespace, key), (5 * number) % 40, None, reverse))
-                await self.read(Read(Address(namespace, key), 0, number % 3, reverse))
+                reads.append(self.read(Read(Address(namespace, key), (5 * number) % 40, None, reverse)))
+                reads.append(self.read(Read(Address(namespace, key), 0, number % 3, reverse)))
+        await asyncio.gather(*reads)
 
     async def submit(self, step: Submit) -> None:
         entries, used = list(self.entries), list(self.used)
