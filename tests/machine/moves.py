@@ -130,6 +130,7 @@ class Moves:
         self.rows: set[tuple[type, type]] = set()
         self.states: set[OperationState] = set()
         self._verdicts: dict[object, list[tuple[Verdict, bool]]] = {}
+        self._known: dict[World, list[Move]] = {}
         limits = scope.rules.limits
         self._rooms = [replace(scope.rules, limits=replace(limits, max_parallel=room)) for room in scope.room]
 
@@ -138,6 +139,18 @@ class Moves:
         if world.state is None:
             return
         self.states.add(world.state)
+        # What may happen is the same in every life, however much was queued before: it is found and judged once.
+        alike = world._replace(lives=0, queued=0)
+        moves = self._known.get(alike)
+        if moves is None:
+            moves = self._known[alike] = [*self._found(alike)]
+        for what, after, calm in moves:
+            lives, queued = world.lives + after.lives, world.queued + after.queued
+            if lives <= self.scope.deaths and queued <= self.scope.queued:
+                ended = after.state is None
+                yield Move(what, after if ended else after._replace(lives=lives, queued=queued), calm)
+
+    def _found(self, world: World) -> Iterator[Move]:
         for verdict, alone in self._possible_verdicts(world):
             check_told(world, verdict)
             for fact in _facts(world, verdict, self.scope.models, self._held_arrivals(world)):
@@ -309,7 +322,7 @@ class Moves:
     # What disturbs.
 
     def _disturbances(self, world: World) -> Iterator[Move]:
-        if world.queued < self.scope.queued:
+        if self.scope.queued:
             for kind, waiting in zip(("write", "steer", "follow-up"), _one_more(world.waiting), strict=True):
                 after = world._replace(waiting=waiting, queued=world.queued + 1)
                 yield Move(f"a {kind} is queued", after, calm=False)
@@ -319,7 +332,7 @@ class Moves:
             # What is intended and did not begin will not: it is held back, or told to stop before its first step.
             yield Move(fact, _none_begins(after, "not_begun"), calm=False)
             yield Move(fact, _none_begins(after, "withdrawn"), calm=False)
-        if world.lives < self.scope.deaths:
+        if self.scope.deaths:
             yield Move("the process dies", _reopened(world), calm=False)
             held = tuple(index for index, call in enumerate(world.calls) if call.process in NOT_BEGUN)
             after = self._taken(world, CallsNotBegun(held)) if held else world
