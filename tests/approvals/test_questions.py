@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import threading
 from typing import Any
 
@@ -282,6 +283,62 @@ async def test_a_death_behind_the_answer_is_a_replay_and_has_the_answer(place: P
 
     assert isinstance(await desk.lane.drive(), Settled)
     assert await desk.texts() == ['["a",3,true]']
+
+
+async def test_a_replay_that_a_person_allowed_has_the_answer_that_was_given(place: Place) -> None:
+    """Declared `ask` by then, it may not put a question; what is answered needs none."""
+    hanging = asyncio.Event()
+
+    async def body(arguments: dict[str, Any], ctx: ToolContext[Any]) -> Any:
+        said = await ctx.ask("q", "?")
+        if ctx.attempt == 2:
+            hanging.set()
+            await asyncio.get_running_loop().create_future()
+        return [said, ctx.attempt, ctx.recovered]
+
+    desk = await one_call(place, body).begin()
+    (asked,) = await desk.waits()
+    await desk.lane.answer(asked.approval_id, "a")
+    driving = asyncio.ensure_future(desk.lane.drive())
+    await hanging.wait()
+    await bury(desk.session)
+    await asyncio.gather(driving, return_exceptions=True)
+    desk.tools["book"]["replay"] = "ask"
+    await desk.open()
+    (replay,) = await desk.waits()
+    assert replay.kind == "replay"
+    await desk.lane.decide(replay.approval_id, allow=True)
+
+    assert isinstance(await desk.lane.drive(), Settled)
+    assert await desk.texts() == ['["a",3,true]']
+
+
+class _Step(str, enum.Enum):  # noqa: UP042 - one whose text is not its value
+    PAID = "paid"
+
+
+class _Odd(str):
+    def __format__(self, spec: str) -> str:
+        return "oth|er"
+
+
+@pytest.mark.parametrize("name", [_Step.PAID, _Odd("odd")])
+async def test_a_memo_is_known_by_the_text_of_its_name_over_a_restart(place: Place, name: str) -> None:
+    paid: list[str] = []
+
+    async def body(arguments: dict[str, Any], ctx: ToolContext[Any]) -> Any:
+        if await ctx.memo(name) is None:
+            paid.append("once")
+            await ctx.set_memo(name, 1)
+        return [await ctx.ask("q", "?"), await ctx.memo(str.__str__(name))]
+
+    desk = await one_call(place, body).begin()
+    (asked,) = await desk.waits()
+    await desk.restart()
+    await desk.lane.answer(asked.approval_id, "a")
+
+    assert isinstance(await desk.lane.drive(), Settled)
+    assert await desk.texts() == ['["a",1]'] and paid == ["once"]
 
 
 async def test_an_answer_wakes_a_drive_that_waits_and_the_others_go_on_meanwhile(memory: Place) -> None:

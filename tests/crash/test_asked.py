@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentlane import Agent, InvalidDefinition, Prompt, tool
+from agentlane import Agent, InvalidDefinition, Prompt, agent_tool, hook, tool
 from agentlane.testing import CrashMatrixError, Depth, History, Life, Scenario, ScriptedModel, call, crash_matrix
 
 FEW = Depth(every=7, again=0)
@@ -92,3 +92,22 @@ async def test_a_tool_that_says_something_else_each_time_is_not_steady(steady: b
     with pytest.raises(CrashMatrixError) as caught:
         await play()
     assert "steady=False" in caught.value.report.failures[0].complaints[0]
+
+
+async def test_hooks_of_an_agent_that_is_a_tool_count() -> None:
+    """Only the child stages raw outcomes for its hook; what is found then is no breach of order."""
+
+    @tool(replay="safe")
+    async def look(x: int) -> str:
+        return f"{x}"
+
+    async def seen(info: object) -> None:
+        return None
+
+    def agent(life: Life[Any]) -> Agent[Any, Any]:
+        calls = [call("look", x=1), call("look", x=2)]
+        kid = Agent("kid", model=ScriptedModel([calls, "end"]), tools=[look], hooks=[hook("after_tool", seen)])
+        script = ScriptedModel([[call("kid", prompt="p")], "end"])
+        return Agent("a", model=script, tools=[agent_tool(kid, name="kid", description="d")])
+
+    assert (await crash_matrix(Scenario("hooked child", agent=agent), stores=["memory"], depth=Depth(again=0))).passed

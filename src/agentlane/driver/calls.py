@@ -159,14 +159,14 @@ class CallEffect:
         """The answer to a question; without one the call is left here."""
         self._check_running(f"question {name!r}")
         asked = checked_question(name, question)
+        payload = self._owner.answer_to(self.index, asked.name)
+        if payload is not None:
+            return codec.JSON.decode(payload, f"answer to {asked.name}")
         if not self._may_ask:
             raise InvalidDefinition(
                 f"tool {self._tool.name!r}: question {name!r}: a tool that asks runs again from its beginning once it "
                 "is answered, and this one must not: declare replay='safe' or replay='idempotent'"
             )
-        payload = self._owner.answer_to(self.index, asked.name)
-        if payload is not None:
-            return codec.JSON.decode(payload, f"answer to {asked.name}")
         self._question = self._question or asked
         raise Asked(f"the tool {self._tool.name!r} asks {asked.name!r}, and starts again when it is answered")
 

@@ -218,6 +218,8 @@ class Pass:
 
     async def _sleep(self, at: int | None, limits: LimitWatch | None = None) -> bool:
         """Announce the wait; sleep while somebody sits it out. False: nobody does, so the pass ends."""
+        if self._wake.is_set():
+            return True  # something came since the verdict: what would be announced is over, perhaps
         reasons = wait_reasons(self.operation, self.operation.state)
         children = sorted(self._effects.children_waiting(self.runtime.clock.now_ms()).items())
         waiting = Waiting(self.operation.id, (*reasons, *(each.reason for _, each in children)), at)

@@ -74,7 +74,7 @@ class CallNotes:
 
     async def save_memo(self, index: int, name: str, value: Any, running: Callable[[], bool]) -> None:
         """Keep a value for the call; durable on return."""
-        check_name(name, "memo")
+        name = check_name(name, "memo")
         payload = codec.encode(clean_json(value, f"memo {name}"))
         operation = self._operation
 
@@ -97,7 +97,7 @@ class CallNotes:
 
     def memo(self, index: int, name: str, default: Any) -> Any:
         """A kept value, or ``default``."""
-        check_name(name, "memo")
+        name = check_name(name, "memo")
         payload = self._operation.memos.get(index, {}).get(name)
         return default if payload is None else codec.JSON.decode(payload, f"memo {name}")
 

@@ -23,6 +23,7 @@ from agentlane.session import Session
 from agentlane.storage.contract import Commit, Pending, Probe, SessionStorage, Store
 from agentlane.testing.clock import CountingIds, ManualClock
 from agentlane.testing.decoded import state_of
+from agentlane.testing.matrix.family import family_of
 from agentlane.testing.matrix.found import Findings, FoundCall, FoundRequest
 from agentlane.testing.matrix.held import Held
 from agentlane.testing.matrix.stops import Stops, stops_text
@@ -71,7 +72,7 @@ class History(Generic[W]):
     def asks(self, point: HookPoint) -> bool:
         """Whether some process has hooks at this point."""
         agents = [life.own_agent for life in self.lives if hasattr(life, "own_agent")]
-        return any(hook.point == point for agent in agents for hook in agent.hooks)
+        return any(hook.point == point for agent in agents for each in family_of(agent) for hook in each.hooks)
 
     @property
     def whole(self) -> bool:
