@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.stateful.programs import Program
+from tests.stateful.world import BACKENDS, Backend
 
 
 class Defect(NamedTuple):
@@ -16,3 +17,10 @@ class Defect(NamedTuple):
     name: str
     put_in: Callable[[pytest.MonkeyPatch], None]
     program: Program
+    backends: tuple[Backend, ...] = BACKENDS
+    """Where it shows."""
+
+
+def above_stores(*defects: Defect) -> tuple[Defect, ...]:
+    """Defects of what is above all stores: they show on one as on the others."""
+    return tuple(defect._replace(backends=("memory",)) for defect in defects)

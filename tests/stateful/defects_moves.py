@@ -12,7 +12,7 @@ from agentlane.data.entries import Entry
 from agentlane.driver import branches, navigating
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Line
-from tests.stateful.defect import Defect
+from tests.stateful.defect import Defect, above_stores
 from tests.stateful.moves import DeleteBranch, KeepHandle, Navigate, RenameBranch, Rewind, UseHandle
 from tests.stateful.programs import Accept, Call, Close, CreateBranch, Drive, Kill, MakeLane, Program, Reply, Run
 from tests.stateful.talk import Say, Submit
@@ -118,7 +118,7 @@ def _configuration_left_behind(patch: pytest.MonkeyPatch) -> None:
 DONE = ((Reply(),),)
 TWO = ((Reply("calls", (Call("safe"), Call("never"))),), (Reply(),))
 
-MOVE_DEFECTS = (
+MOVE_DEFECTS = above_stores(
     Defect("a model is shown the path that was left", _old_path_shown, Program((Run(), Rewind(), Run()), TWO)),
     Defect(
         "a move with a label is not stored",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 from agentlane import Agent, ModelIdentity, RetryPolicy, Tool, ToolContext, ToolResult
-from agentlane.model import ModelRequest
+from agentlane.model import ModelRequest, StreamItem
 from agentlane.testing import Answer, answer, call, cut, fail, hang, say
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.script import ScriptPart
+from tests.stateful.hooked import MARK, Hooked
+from tests.stateful.hooks import FOLLOW_UPS_MAX, Hooks
 from tests.stateful.plain_decision import alone_in_group, waits_for
 from tests.stateful.programs import ATTEMPTS, MAX_REPLAYS, MAX_RESTARTS, POLICIES, TOOLS_OF_HANDLE, Prompts, Reply
 from tests.stateful.shapes import message_shape
@@ -22,8 +25,9 @@ HALF = "half an answer"
 class Effects:
     """What happens outside of the process: no death forgets it."""
 
-    def __init__(self, prompts: Prompts) -> None:
+    def __init__(self, prompts: Prompts, hooks: Hooks = ()) -> None:
         self.prompts = prompts
+        self.hooked = Hooked(hooks)
         self.asked: Counter[str] = Counter()
         self.requests: list[tuple[Any, ...]] = []
         self.started: Counter[tuple[str, str]] = Counter()
@@ -44,6 +48,8 @@ class Effects:
             max_replays=MAX_REPLAYS,
             steering=PLACING[handle][0],
             follow_ups=PLACING[handle][1],
+            hooks=self.hooked.of(handle),
+            max_follow_ups=FOLLOW_UPS_MAX,
         )
 
     def durable(self, ids: set[str]) -> None:
@@ -76,7 +82,8 @@ class Effects:
             if arguments["end"] == "raise":
                 raise ValueError("on purpose")
             return ToolResult(
-                content=f"{name} {index} attempt {attempt} memo {memo}", terminate=arguments["end"] == "stop"
+                content=f"{name} {index} attempt {attempt} memo {memo}{arguments.get(MARK, '')}",
+                terminate=arguments["end"] == "stop",
             )
 
         return Tool(name, run, replay=POLICIES[name], parallel=name != "alone")  # type: ignore[arg-type]
@@ -90,6 +97,11 @@ class _Model(PlayedModel):
         self._effects = effects
         self._number = number
         self.violations = effects.violations
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        await self._effects.hooked.gone(request.operation_id)
+        async for item in super().stream(request):
+            yield item
 
     def _find(self, request: ModelRequest) -> tuple[Answer, str]:
         effects, op = self._effects, request.operation_id

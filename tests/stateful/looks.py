@@ -40,6 +40,8 @@ class Looker:
         """Find out which ids the plain model's numbers and labels stand for."""
         self.names.take_entries([entry.id for entry in await session.entries()])
         self.names.receipts = set(disk.inbox.receipts)
+        for number, entries in disk.inbox.placed.items():  # it may have been placed before anybody looked
+            self.names.take_items([number], [self.names.entry(entries[0]) or ""])
         for name, plain in disk.lanes.items():
             if name in session.lanes():
                 lane = await session.lane(name, self._agent)

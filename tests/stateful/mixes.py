@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
+from tests.stateful.hooks import Hooks, hooks
 from tests.stateful.moves import DeleteBranch, KeepHandle, RenameBranch, changes_of, moves_of, uses
 from tests.stateful.programs import (
     Abort,
@@ -11,15 +14,19 @@ from tests.stateful.programs import (
     Advance,
     AppendEntry,
     Close,
+    Configure,
     Drive,
     FailWrite,
     Kill,
     KillAt,
     MakeLane,
+    Program,
+    Reply,
     Result,
     Resume,
     Run,
     Step,
+    programs_of,
 )
 from tests.stateful.talk import talk
 
@@ -91,7 +98,56 @@ def moving(draw: st.DrawFn) -> Phrase:
             return (*ended, KeepHandle(on), draw(sooner), draw(change), draw(uses), Run(on, again), draw(uses))
 
 
+@st.composite
+def hooked(draw: st.DrawFn) -> Phrase:
+    """A run whose hooks speak, hang, and fail; and whatever comes between."""
+    on, again = draw(lane), draw(prompt)
+    run, ended = Run(on, draw(prompt), draw(op), draw(handle)), (Abort(on), Drive(on))
+    said = some(talk(st.just(on)), 2)
+    on_with = st.sampled_from([Resume(on), Resume(on), Drive(on), Drive(on, wait=False), Drive(on, handle=1)])
+    match draw(st.integers(0, 5)):
+        case 0 | 1:  # interrupted where it hangs, or on the way
+            return (draw(sooner), run, draw(on_with), draw(trouble), draw(on_with), draw(trouble), draw(on_with))
+        case 2:  # aborted there
+            return (run, draw(trouble), *draw(said), *ended, Resume(on))
+        case 3:  # something is said meanwhile, and configured
+            configure = Configure(on, draw(st.sampled_from([None, 1])), draw(st.sampled_from([None, 0, 1])), 1)
+            return (run, *draw(said), configure, draw(trouble), draw(on_with), draw(trouble), draw(on_with))
+        case 4:  # it moves
+            return (run, *ended, draw(moves_of(on)), draw(sooner), draw(moves_of(on)), Run(on, again), draw(on_with))
+        case _:  # killed at every turn
+            kills = st.builds(KillAt, st.integers(0, 12))
+            return (draw(kills), run, draw(kills), draw(on_with), draw(kills), draw(on_with), draw(on_with))
+
+
 MIXES: dict[str, st.SearchStrategy[Phrase]] = {
     "what is said to a lane": talking(),
     "lanes that move, branches that are renamed or deleted": moving(),
+    "what hooks say to runs, calls and moves": hooked(),
 }
+HOOKS: dict[str, st.SearchStrategy[Hooks]] = {"what hooks say to runs, calls and moves": hooks()}
+"""The hooks of the agents, in programs of a mix that is about them."""
+
+SHARES = {
+    "lanes that move, branches that are renamed or deleted": 0.6,
+    "what hooks say to runs, calls and moves": 0.6,
+}
+"""Of mixes whose programs are long, how many are played for one of another mix."""
+
+
+def programs_about(mix: str) -> st.SearchStrategy[Program]:
+    """Programs of one of the mixes."""
+    found = programs_of(MIXES[mix])
+    return st.builds(_with_hooks, found, HOOKS[mix]) if mix in HOOKS else found
+
+
+def _with_hooks(program: Program, hooks: Hooks) -> Program:
+    """What hooks say of results has no order among calls that run together: then each answer has one that runs."""
+    prompts = program.prompts
+    if any(hook.point == "after_tool" for hook in hooks):
+        prompts = tuple(tuple(_with_one_call(reply) for reply in replies) for replies in prompts)
+    return replace(program, prompts=prompts, hooks=hooks)
+
+
+def _with_one_call(reply: Reply) -> Reply:
+    return replace(reply, calls=reply.calls[:1]) if reply.kind == "calls" else reply

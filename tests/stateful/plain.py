@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.stateful.plain_disk import Disk, Lane, Op, Row
+from tests.stateful.plain_inbox import Item
 from tests.stateful.programs import Prompts
 
 START_MS = 1_700_000_000_000
@@ -141,12 +142,22 @@ class Plain:
         if lane is not None and lane.current is not None:
             item = after.inbox.queue(branch, "write", (body,))
             self.commit("queue", after)
-            return ("queued", ("item", item.number), "write")
+            return ("queued", first(self.queued(item)), "write")
         if text is not None:
             after.repair(branch)
         after.add(branch, body)
         self.commit("append", after)
         return "done"
+
+    def poke(self, lane: str) -> None:
+        """Something changed: whoever drives the lane looks again."""
+
+    def queued(self, item: Item) -> tuple[Any, ...]:
+        """Something waits now; where it is by the time that everybody has looked."""
+        self.poke(item.lane)
+        if self.phase == "faulted":
+            return ("item", None)  # nobody can look
+        return self.disk.inbox.placed.get(item.number, ("item", item.number))
 
     # What can be seen.
 
@@ -170,6 +181,11 @@ class Plain:
             "stats": (len(disk.entries), *disk.totals()),
             "ledger": [tuple(row) for row in disk.ledger],
         }
+
+
+def first(where: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Where the first message of an item is: the item itself, or an entry."""
+    return where if where[0] == "item" else where[:1]
 
 
 def seen(op: Op) -> tuple[Any, ...]:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tests.stateful.plain_disk import CallState, Disk, Op, Row
+from tests.stateful.plain_hooks import Gates, Place, request_place
 from tests.stateful.plain_inbox import Item
 from tests.stateful.programs import ATTEMPTS, MAX_REPLAYS, MAX_RESTARTS, POLICIES, Call, Reply
 
 USAGE = (100, 10, 1_000)
 UNKNOWN = (None, None, None)
+NOTHING_SENT = (0, 0, 0)
 
 
 class Around(Protocol):
@@ -34,6 +36,7 @@ class Running(Protocol):
     handle: int
     request: Reply | None
     live: list[int]
+    gates: Gates
 
     @property
     def tools(self) -> tuple[str, ...]: ...
@@ -50,6 +53,8 @@ class Decision:
     request: bool = False
     calls: list[int] = field(default_factory=list)
     sleeps: bool = False
+    asks: list[Place] = field(default_factory=list)
+    """Where hooks are to be asked before anything goes on."""
 
     @property
     def op(self) -> Op:
@@ -70,19 +75,29 @@ class Decision:
                 if not self._plan_calls(op):
                     return
             elif op.at == "generating":
-                if self.running.request is not None:
+                at_once = op.restarts == 0 and not op.cancelled
+                if self.running.request is not None or (at_once and self._gated(request_place(op))):
                     return
                 self._interrupted(op)
             elif op.cancelled:
                 self._end("aborted", op.answer, op.code)
+            elif self.running.gates.failed:
+                self._end("failed", op.answer, "hook_failed")
             elif op.at == "checkpoint" and (items := self._next_input(op)):
                 self._place_input(op, items)
             elif op.finish:
-                self._end("completed", op.answer, op.code)
+                if self._gated(("before_finish", op.turn, 0)):
+                    return
+                if not self._followed_up(op):
+                    self._end("completed", op.answer, op.code)
             elif op.at == "retry_wait" and self.model.now < op.not_before:
                 self.sleeps = True
                 return
             else:
+                if op.at == "checkpoint" and op.turn == 0 and self._gated(("before_run", 1, 0)):
+                    return
+                if self._gated(request_place(op)):
+                    return
                 self._intend(op)
                 self.names.append("intent")
 
@@ -92,6 +107,26 @@ class Decision:
         else:
             op.attempt += 1
         op.at, op.asked, op.placed, self.request = "generating", op.model, False, True
+
+    # Hooks.
+
+    def _gated(self, *places: Place) -> bool:
+        """Whether hooks have to speak first; they are asked once there is nothing to commit."""
+        gates = self.running.gates
+        silent = gates.silent(places)
+        if not self.names:
+            self.asks += [place for place in silent if place not in gates.hanging]
+        return bool(silent)
+
+    def _followed_up(self, op: Op) -> bool:
+        """Whether hooks have more to say, which is placed."""
+        more = self.running.gates.made(("before_finish", op.turn, 0), ())
+        for text in more:
+            self.draft.add(op.lane, ("user", text))
+        if more:
+            self.names.append("follow_up")
+            op.finish, op.code, op.placed, op.pushed = False, None, False, op.pushed + len(more)
+        return bool(more)
 
     # What waits.
 
@@ -115,13 +150,25 @@ class Decision:
 
     # Answers.
 
-    def _answer(self, kind: str, reply: Reply) -> None:
+    def _answer(self, kind: str, reply: Reply, text: str | None = None) -> None:
         self.names.append("settlement")
         op = self.op
         if op.cancelled and kind in ("fail", "cut"):
             kind = "aborted"
         usage = USAGE if reply.usage and kind in ("text", "calls", "length") else UNKNOWN
-        if kind == "aborted":
+        tools = tuple(call.tool for call in reply.calls)
+        text = text or f"answer {self.model.asked[op.id]}"
+        if kind == "unsent":
+            self._place(op, "", "aborted", "aborted", (), NOTHING_SENT)
+            self._end("aborted", op.answer)
+        elif kind == "stopped":
+            number = self._place(op, "", "error", "hook_failed", (), NOTHING_SENT)
+            self._end("failed", number, "hook_failed")
+        elif kind == "rejected":
+            usage = USAGE if reply.usage else UNKNOWN
+            number = self._place(op, text, "error", "hook_failed", tools, usage)
+            self._end("failed", number, "hook_failed")
+        elif kind == "aborted":
             self._place(op, "half an answer", "aborted", "aborted", (), usage)
             self._end("aborted", op.answer)
         elif kind in ("fail", "cut"):
@@ -134,9 +181,7 @@ class Decision:
             else:
                 self._end("failed", number, code)
         else:
-            tools = tuple(call.tool for call in reply.calls)
             stop = "length" if kind == "length" else "tool_calls" if tools else "stop"
-            text = f"answer {self.model.asked[op.id]}"
             op.answer = self._place(op, text, stop, None, tools, usage)
             op.finish = not tools
             op.code = "length" if kind == "length" and not tools else None
@@ -147,12 +192,14 @@ class Decision:
         """An earlier pass left a request without its answer."""
         self.names.append("recovered_response")
         stop = "aborted" if op.cancelled else "error"
-        number = self._place(op, op.frames or "", stop, "interrupted", (), UNKNOWN)
+        number = self._place(op, op.frames or "", stop, "interrupted", op.framed, UNKNOWN)
         op.restarts += 1
         if op.cancelled:
             self._end("aborted", op.answer)
         elif op.restarts > MAX_RESTARTS:
             self._end("failed", number, "restarts_exhausted")
+        elif self.running.gates.failed:
+            self._end("failed", number, "hook_failed")
         elif op.restarts >= 2:
             op.at, op.not_before, op.error = "retry_wait", self.model.now, "interrupted"
         else:
@@ -164,13 +211,18 @@ class Decision:
         answers = self.draft.unanswered(op.lane) if good else ()
         number = self.draft.add(op.lane, ("assistant", text, stop, code, tools, answers, op.asked))
         self.draft.ledger.append(Row("attempt", usage, number, op.id, op.asked))
-        op.frames = None
+        op.frames, op.framed = None, ()
         return number
 
     # Calls.
 
     def _plan_calls(self, op: Op) -> bool:
         """One step of a batch; False when nothing can go on."""
+        ready = [i for i, call in enumerate(op.calls) if call.status == "outcome_ready"]
+        if not op.cancelled:
+            self._gated(*(("after_tool", op.turn, i) for i in ready))
+        if self._place_ready(op):
+            return True
         settle, again, starts = self._sorted_calls(op)
         if settle:
             self._settle([(index, result_of(op.calls[index], why), False) for index, why in settle])
@@ -179,10 +231,13 @@ class Decision:
             call.policy, call.attempt, call.replays = POLICIES[call.tool], call.attempt + 1, call.replays + 1
             self.names.append("replay_intent")
             self.calls = [again]
+        elif self._gated(*(("before_tool", op.turn, i) for i in starts)):
+            return False
         elif starts:
             for index in starts:
                 call = op.calls[index]
                 call.status, call.policy, call.attempt = "effect_pending", POLICIES[call.tool], 1
+                call.mark = self.running.gates.made(("before_tool", op.turn, index), call.mark)
             self.names.append("tool_intents")
             self.calls = starts
         else:
@@ -214,11 +269,12 @@ class Decision:
             if call.status in ("outcome_ready", "placed"):
                 continue
             barrier = call.tool == "alone"
-            if call.status == "planned" and not self._here(op, call.tool):
-                refused.append((index, "refused"))
+            why = self.running.gates.refusal(op, index) or (None if self._here(op, call.tool) else "refused")
+            if call.status == "planned" and why is not None:
+                refused.append((index, why))
             elif call.status == "planned" and not (barrier and (starts or self.running.live)):
                 starts.append(index)
-            if barrier and (index, "refused") not in refused:
+            if barrier and index not in [each for each, _ in refused]:
                 break
         return (refused, None, []) if refused else ([], None, starts)
 
@@ -234,9 +290,9 @@ class Decision:
         op = self.op
         for index, body, stop in outcomes:
             op.calls[index].status, op.calls[index].body, op.calls[index].stop = "outcome_ready", body, stop
-        placed = False
+        placed, held = False, self.running.gates.held(op)
         for index, call in enumerate(op.calls):
-            if call.status == "outcome_ready" and call.body is not None and op.answer is not None:
+            if call.status == "outcome_ready" and index not in held and call.body is not None and op.answer is not None:
                 self.draft.add(op.lane, call.body, (op.answer, index))
                 call.status, placed = "placed", True
             elif call.status != "placed":
@@ -245,6 +301,21 @@ class Decision:
         if all(call.status == "placed" for call in op.calls):
             op.at, op.code = "checkpoint", None
             op.finish = all(call.stop for call in op.calls)
+
+    def _place_ready(self, op: Op) -> bool:
+        """Place outcomes that were held, as hooks have changed them."""
+        held = self.running.gates.held(op)
+        waiting = [index for index, call in enumerate(op.calls) if call.status != "placed"]
+        if not waiting or waiting[0] in held or op.calls[waiting[0]].status != "outcome_ready":
+            return False
+        for index in waiting:
+            call = op.calls[index]
+            if index in held or call.status != "outcome_ready" or call.body is None:
+                break
+            text = self.running.gates.made(("after_tool", op.turn, index), call.body[2])
+            call.body = (*call.body[:2], text, call.body[3])
+        self._settle([])
+        return True
 
     def _end(self, status: str, answer: int | None, code: str | None = None) -> None:
         op = self.op

@@ -41,6 +41,8 @@ class CallState:
     body: tuple[Any, ...] | None = None
     progress: str | None = None
     memo: int | None = None
+    mark: str = ""
+    """What hooks made of its arguments."""
 
 
 @dataclass
@@ -76,6 +78,10 @@ class Op:
     asked: int = 0
     """The model of the request that is under way."""
     frames: str | None = None
+    framed: tuple[str, ...] = ()
+    """What was shown of the answer: its text, and the tools it calls."""
+    pushed: int = 0
+    """How much hooks had to say behind answers."""
     calls: list[CallState] = field(default_factory=list)
     batch: tuple[Call, ...] = ()
     cut: bool = False

@@ -142,10 +142,13 @@ class PlainHost(PlainTalk, PlainMoves):
                 self.trace.clear()
                 self.kills.clear()
                 self.forget_handles()
+                self.find_operations()
+                self.passed_over = 0
                 return "opened"
             case Reopen():
                 self.phase = "open"
                 self.take_left_over()
+                self.find_operations()
                 return "reopened"
             case Close():
                 return self._close()

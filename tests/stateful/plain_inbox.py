@@ -58,12 +58,12 @@ class Inbox:
 
     items: list[Item] = field(default_factory=list)
     made: int = 0
-    placed: set[int] = field(default_factory=set)
-    """The numbers of the items that are entries by now."""
+    placed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The numbers of the items that are entries by now, and those entries."""
     receipts: dict[tuple[str, Key], Receipt] = field(default_factory=dict)
 
     def copy(self) -> Inbox:
-        return Inbox(list(self.items), self.made, set(self.placed), dict(self.receipts))
+        return Inbox(list(self.items), self.made, dict(self.placed), dict(self.receipts))
 
     def of(self, lane: str, *kinds: str) -> list[Item]:
         """What waits on a lane: all of it, or of these kinds."""
@@ -91,8 +91,8 @@ class Inbox:
     def place(self, item: Item, disk: Places, op: str, state: str = "placed") -> tuple[int, ...]:
         """It becomes entries at the tip of its lane."""
         self.take_out(item, state, op)
-        self.placed.add(item.number)
         entries = tuple(disk.add(item.lane, body) for body in item.bodies)
+        self.placed[item.number] = entries
         if item.key is not None:
             known = self.receipts[item.lane, item.key]
             self.receipts[item.lane, item.key] = replace(known, where=entries)

@@ -15,7 +15,7 @@ from tests.stateful.moves import (
     Rewind,
     UseHandle,
 )
-from tests.stateful.plain import Refused
+from tests.stateful.plain import Refused, first
 from tests.stateful.plain_disk import Disk
 from tests.stateful.plain_inbox import Item
 from tests.stateful.plain_pass import PlainRuns
@@ -81,24 +81,25 @@ class PlainMoves(PlainRuns):
     def _navigate(self, name: str, to: int | None, label: str | None) -> Any:
         if to is not None and to >= len(self.disk.entries):
             raise Refused("InvalidNavigation")
-        self._check_idle(name)
-        return ("moved", *self._go(name, to, label))
+        return ("moved", *self._go(name, to, label, ()))
 
     def _rewind(self, name: str, before: int, label: str | None) -> Any:
         path = self.disk.path(self.disk.tips[name])
         if before not in path or self.disk.entries[before].body[0] != "user":
             raise Refused("InvalidNavigation")
-        self._check_idle(name)
         said: list[str] = []
         for number in path[path.index(before) :]:
             body = self.disk.entries[number].body
             if body[0] != "user":
                 break
             said.append(body[1])
-        return ("moved", *self._go(name, self.disk.entries[before].parent, label), tuple(said))
+        return ("moved", *self._go(name, self.disk.entries[before].parent, label, tuple(said)), tuple(said))
 
-    def _go(self, name: str, to: int | None, label: str | None) -> tuple[int | None, int | None]:
+    def _go(self, name: str, to: int | None, label: str | None, said: tuple[str, ...]) -> tuple[int | None, int | None]:
         left = self.disk.tips[name]
+        self._check_idle(name)
+        if to != left:
+            self.ask_to_move(name, to, label, said)
         if label is not None and left is None:
             raise Refused("InvalidNavigation")
         after = self.disk.copy()
@@ -162,7 +163,7 @@ class PlainMoves(PlainRuns):
         after = self.disk.copy()
         item = after.inbox.queue(name, "steer", (("user", KEPT_TEXT),))
         self.commit("queue", after)
-        return ("queued", ("item", item.number), "steer")
+        return ("queued", first(self.queued(item)), "steer")
 
     def _place(self, name: str) -> Place:
         return self.places.setdefault(name, Place(name))

@@ -10,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.stateful.plain import Faulted, Plain, Refused
+from tests.stateful.plain import Faulted, Refused
 from tests.stateful.plain_decision import Decision, alone_in_group, result_of, waits_for
 from tests.stateful.plain_disk import Disk, Op
+from tests.stateful.plain_hooks import Gates, PlainHooked, request_place
 from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
 
 
@@ -38,6 +39,9 @@ class Pass:
     live: list[int] = field(default_factory=list)
     """The calls that run."""
     sleeping: bool = False
+    gates: Gates = field(default_factory=Gates)
+    within: str | None = None
+    """What becomes of the request under an abort, if it is hooks that hang: it was not sent, or its answer is whole."""
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -45,7 +49,7 @@ class Pass:
 
 
 @dataclass
-class PlainRuns(Plain):
+class PlainRuns(PlainHooked):
     """The plain model with its operations."""
 
     passes: dict[str, Pass] = field(default_factory=dict)
@@ -116,6 +120,7 @@ class PlainRuns(Plain):
         running = self.passes.get(observer.lane)
         if running is None:
             running = self.passes[observer.lane] = Pass(observer.lane, current, handle)
+            running.gates = self.gates_of(current, handle)
         running.observers.append(observer)
         self.advance(running)
 
@@ -136,12 +141,13 @@ class PlainRuns(Plain):
             answered, outcomes = None, []
             if running.request is not None:
                 self.reach("effect.model.end")
-                answered = ("aborted", running.request)
-                running.request = running.unsaved = None
+                answered = (running.within or "aborted", running.request)
+                running.request = running.unsaved = running.within = None
             for index in running.live:
                 self.reach("effect.tool.end")
                 outcomes.append((index, result_of(self.disk.ops[op].calls[index], "aborted"), False))
             running.live.clear()
+            running.gates.drop()
             self.advance(running, answered, outcomes)
         return ("abort", True, "cancel_requested", tuple(item.seen() for item in returned))
 
@@ -174,6 +180,9 @@ class PlainRuns(Plain):
             op.tools = TOOLS_OF_HANDLE[handle] if config.tools is None else config.tools
             op.settings = config.settings or {}
         self.commit("configure", after)
+        self.poke(lane)
+
+    def poke(self, lane: str) -> None:
         if lane in self.passes:
             self.advance(self.passes[lane])
 
@@ -256,6 +265,7 @@ class PlainRuns(Plain):
                 self.commit("+".join(dict.fromkeys(decision.names)), draft)
                 if any(name in decision.names for name in ("settlement", "recovered_response")):
                     running.unsaved = None
+                running.gates.forget(self.disk.ops.get(running.op))
             running.sleeping = False
             op = self.disk.ops.get(running.op)
             if op is None:
@@ -270,7 +280,9 @@ class PlainRuns(Plain):
                 outcomes += self._start(running, op.id, index)
             if not outcomes and answered is None:
                 outcomes = self._next_in_order(running, op)
-            if decision.names or answered is not None or outcomes:
+            assert not (decision.asks and decision.names), "hooks are asked beside a commit, in no order"
+            spoken = [place for place in decision.asks if self.ask_at(running, place)]
+            if decision.names or answered is not None or outcomes or spoken:
                 continue
             if decision.sleeps:
                 self._sleep(running, op)
@@ -287,10 +299,18 @@ class PlainRuns(Plain):
 
     def _request(self, running: Pass, op: Op) -> Any:
         self.reach("effect.model.start")
+        said = self.ask_transform(running.gates, op, self.disk.shown(op.lane))
+        if said is None:
+            running.request, running.within = Reply(), "unsent"
+            return None
+        if said.failed:
+            self.reach("effect.model.end")
+            return ("stopped", Reply())
+        shown = said.value
         number = self.asked[op.id]
         self.asked[op.id] += 1
-        shown = self.disk.shown(op.lane)
-        self.requests.append((op.id, op.attempt, op.model, op.settings, self._offered(running, op), shown))
+        settings = running.gates.made(request_place(op, 0), op.settings)
+        self.requests.append((op.id, op.attempt, op.model, settings, self._offered(running, op), shown))
         last = next(text for kind, text, *_ in reversed(shown) if kind == "user" and text.startswith("prompt "))
         replies = self.prompts[int(last.split()[1])]
         reply = replies[number] if number < len(replies) else Reply()
@@ -298,8 +318,23 @@ class PlainRuns(Plain):
             running.request = reply
             running.unsaved = ("half an answer", self.now + FRAMES_EVERY_MS)
             return None
+        return self._respond(running, op, reply)
+
+    def _respond(self, running: Pass, op: Op, reply: Reply) -> Any:
+        """The end of a request: hooks are told of a whole answer."""
+        text: str | None = None
+        if reply.kind not in ("fail", "cut"):
+            tools = tuple(call.tool for call in reply.calls)
+            said = self.ask_respond(running.gates, op, f"answer {self.asked[op.id]}", tools)
+            if said is None:
+                running.request, running.within = reply, reply.kind
+                return None
+            if said.failed:
+                self.reach("effect.model.end")
+                return ("rejected", reply)
+            text = said.value
         self.reach("effect.model.end")
-        return (reply.kind, reply)
+        return (reply.kind, reply, text)
 
     def _offered(self, running: Pass, op: Op) -> tuple[str, ...]:
         return tuple(tool for tool in op.tools if tool in running.tools)
@@ -340,5 +375,9 @@ class PlainRuns(Plain):
         self.reach("effect.tool.end")
         running.live.remove(index)
         state, spec = op.calls[index], op.batch[index]
-        kind = "raised" if spec.end == "raise" else f"{state.tool} {index} attempt {state.attempt} memo {state.memo}"
+        kind = (
+            "raised"
+            if spec.end == "raise"
+            else f"{state.tool} {index} attempt {state.attempt} memo {state.memo}{state.mark}"
+        )
         return (index, ("result", state.tool, kind, spec.end == "raise"), spec.end == "stop")

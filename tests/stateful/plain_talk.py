@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.stateful.plain import Refused
+from tests.stateful.plain import Refused, first
 from tests.stateful.plain_inbox import Body, Receipt
 from tests.stateful.plain_pass import PlainRuns
 from tests.stateful.talk import REQUEST_IDS, CancelQueued, Say, Submit, Talk, said
@@ -27,12 +27,11 @@ class PlainTalk(PlainRuns):
     def _say(self, lane: str, kind: str, bodies: tuple[Body, ...], key: str | None) -> Any:
         known = self._known(lane, key, kind, bodies, submitted=False)
         if known is not None:
-            first = known.where if known.where[0] == "item" else known.where[:1]
-            return ("queued", first, known.kind)
+            return ("queued", first(known.where), known.kind)
         after = self.disk.copy()
         item = after.inbox.queue(lane, kind, bodies, key)
         self.commit("queue", after)
-        return ("queued", ("item", item.number), kind)
+        return ("queued", first(self.queued(item)), kind)
 
     def _submit(self, lane: str, prompt: int, key: str | None, handle: int) -> Any:
         bodies: tuple[Body, ...] = (("user", f"prompt {prompt}"),)
@@ -43,7 +42,7 @@ class PlainTalk(PlainRuns):
         if self.disk.lanes[lane].current is not None:
             item = after.inbox.queue(lane, "steer", bodies, key, submitted=True)
             self.commit("queue", after)
-            return ("receipt", "steer", True, "queued", ("item", item.number), None)
+            return ("receipt", "steer", True, "queued", self.queued(item), None)
         op = self.new_id()
         inputs = self.opened(after, lane, op, prompt, handle)
         receipt = Receipt("steer", bodies, True, inputs, "taken", op)

@@ -22,6 +22,7 @@ VALUES = (
     "op.config",
     "op.state",
     "op.memo",
+    "op.args",
     "op.returned",
     "inbox",
     "receipt",
@@ -51,8 +52,8 @@ class _Played:
 
     def __init__(self, program: Program, folder: Path, backends: tuple[Backend, ...]) -> None:
         self.program = program
-        self.plain = PlainHost(program.prompts)
-        self.worlds = [World(backend, folder, program.prompts) for backend in backends]
+        self.plain = PlainHost(program.prompts, hooks=program.hooks)
+        self.worlds = [World(backend, folder, program.prompts, program.hooks) for backend in backends]
         self.done: list[str] = []
 
     async def whole(self) -> PlainHost:
@@ -96,6 +97,8 @@ class _Played:
                     self.same(world, part, view[part], views[part])
                 ended = {name: world.looker.told(outcome) for name, outcome in ended.items()}
                 self.same(world, "what drives told", ended, ends)
+                self.same(world, "what hooks were told", world.effects.hooked.heard(world.names), self.plain.heard)
+                self.same(world, "hooks passed over", _passed_over(world), self.plain.passed_over)
                 self.same(world, "the requests", world.requests(), self.plain.requests)
             self.same(world, "the outcome", world.looker.told(got), want)
             self.same(world, "violations of pairing", world.effects.violations, [])
@@ -122,7 +125,8 @@ class _Played:
             found = await _dump(world.session._runtime.storage)
             if first is None:
                 first = found
-                self.same(world, "invariants", await check_invariants(world.session), [])
+                held = any(hook.point == "after_tool" for hook in self.program.hooks)
+                self.same(world, "invariants", await check_invariants(world.session, held=held), [])
             differs = difference(found, first)
             if differs is not None:
                 raise self.failure(world, f"its dump is not that of {self.worlds[0].backend}: {differs}")
@@ -146,6 +150,12 @@ class _Played:
     def failure(self, world: World, text: str) -> Differs:
         steps = "\n".join(f"  {line}" for line in self.done)
         return Differs(f"\n{world.backend}: {text}\nafter\n{steps}\nof\n{self.program!r}")
+
+
+def _passed_over(world: World) -> int:
+    """How many failures of hooks were reported in this life."""
+    assert world.session is not None
+    return sum(each.endswith("the hook was passed over") for each in world.session.findings)
 
 
 def _boundaries(world: World) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from hypothesis import strategies as st
 
+from tests.stateful.hooks import Hooks
 from tests.stateful.moves import Move
 from tests.stateful.talk import Talk
 
@@ -254,6 +255,7 @@ class Program:
 
     steps: tuple[Step, ...]
     prompts: Prompts = ((Reply(),),)
+    hooks: Hooks = ()
 
 
 # How they are made.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from agentlane import (
@@ -63,7 +64,7 @@ class Names:
         """Entries, or the item that is not there as entries."""
         if all(id in self.numbers for id in ids):
             return tuple(self.numbers[id] for id in ids)
-        return ("item", self.items.get(ids[0], ids[0]))
+        return ("item", self.items.get(ids[0]))
 
     def key(self, key: Any) -> str:
         """The request id that a receipt's key stands for."""
@@ -174,12 +175,19 @@ def message_shape(message: Any) -> tuple[Any, ...]:
 
 
 def _result_text(message: ToolResultMessage) -> str:
-    lines = message.text.split("\n")
+    text, hooks = re.fullmatch(r"(.*?)((?: h\d+)*)", message.text, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{_without_hooks(text)}{hooks}"
+
+
+def _without_hooks(text: str) -> str:
+    lines = text.split("\n")
     last = TEXTS.get(lines[-1], lines[-1])
     if lines[0] == PROGRESS:
         return f"{last} after {lines[1]}"
     if "is not available here" in last:
         return "refused"
+    if "something that cannot be used" in last:
+        return "unusable"
     return "raised" if last.endswith("failed: ValueError: on purpose") else last
 
 

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.stateful.defect import Defect
 from tests.stateful.defects import DEFECTS
+from tests.stateful.defects_hooks import HOOK_DEFECTS
 from tests.stateful.defects_moves import MOVE_DEFECTS
 from tests.stateful.defects_talk import TALK_DEFECTS
 from tests.stateful.play import Differs, run
 from tests.stateful.programs import Program, programs
 
-ALL = (*DEFECTS, *TALK_DEFECTS, *MOVE_DEFECTS)
+ALL = (*DEFECTS, *TALK_DEFECTS, *MOVE_DEFECTS, *HOOK_DEFECTS)
 NAMES = [defect.name for defect in ALL]
 MET_SOON = [
     "a result is lost by reopening",
@@ -33,10 +34,10 @@ MET_SOON = [
 def test_a_program_that_meets_a_defect_fails_by_it(
     defect: Defect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(defect.program, tmp_path / "sound")
+    run(defect.program, tmp_path / "sound", backends=defect.backends)
     defect.put_in(monkeypatch)
     with pytest.raises(Differs):
-        run(defect.program, tmp_path / "broken")
+        run(defect.program, tmp_path / "broken", backends=defect.backends)
 
 
 @pytest.mark.parametrize("name", MET_SOON)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.stateful.moves import DeleteBranch, KeepHandle, Navigate, RenameBranch, Rewind, UseHandle
 from tests.stateful.play import run
 from tests.stateful.programs import (
     Abort,
@@ -142,30 +141,6 @@ KNOWN = {
             Say(request=0),
         ),
         ((HANG, CUT),),
-    ),
-    "moved into a batch, and on from there": Program(
-        (Run(), Abort(), Navigate(to=1, label="left"), Kill(), Run(), Rewind(), AppendEntry(), Rewind(before=1), Run()),
-        ((BATCH,), (DONE,)),
-    ),
-    "a new name and a deletion that were stored, and failed": Program(
-        (
-            Say(request=0),
-            KeepHandle(),
-            FailWrite(1, "after"),
-            RenameBranch(0, 2),
-            UseHandle(),
-            Run(2),
-            FailWrite(1, "after"),
-            DeleteBranch(2),
-            CreateBranch(0),
-            UseHandle(use="accept"),
-            MakeLane(0),
-            UseHandle(use="accept"),
-            RenameBranch(0, 1),
-            Drive(),
-            RenameBranch(0, 1),
-            UseHandle(use="append"),
-        )
     ),
     "two lanes that hang, closed together": Program(
         (Run(), Run(1, 1), Advance(), Close(), Resume(), Resume(1), Abort(1)), ((HANG, BATCH), (HANG, HANG, LATER))

@@ -1,8 +1,8 @@
 """Claim: whatever is called in whatever order, and whatever fails or dies, each backend does as the plain model.
 
 After each step, memory, JSONL, SQLite and the model agree on what the call answered and what drives told, on every
-public read, on which boundaries were reached and which effects started, and on what models were asked; what the three
-store is the same to the byte, and the public invariants hold.
+public read, on which boundaries were reached and which effects started, on what models were asked and hooks were told;
+what the three store is the same to the byte, and the public invariants hold.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.stateful.mixes import MIXES
+from tests.stateful.mixes import MIXES, SHARES, programs_about
 from tests.stateful.play import run
-from tests.stateful.programs import Program, programs, programs_of
+from tests.stateful.programs import Program, programs
 
 PROGRAMS_MAX = 200
 """Of some eight steps each, on three backends, with everything compared after each: enough for a minute."""
@@ -33,8 +33,10 @@ def test_all_backends_do_as_the_plain_model_says(program: Program) -> None:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_all_backends_do_as_the_plain_model_says_of(mix: str) -> None:
-    @settings(max_examples=min(settings().max_examples // MIXED_PART, MIXED_MAX), suppress_health_check=SLOW)
-    @given(programs_of(MIXES[mix]))
+    mixed = min(settings().max_examples // MIXED_PART, MIXED_MAX)
+
+    @settings(max_examples=int(mixed * SHARES.get(mix, 1)), suppress_health_check=SLOW)
+    @given(programs_about(mix))
     def search(program: Program) -> None:
         with tempfile.TemporaryDirectory() as folder:
             run(program, Path(folder))

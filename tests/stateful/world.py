@@ -28,6 +28,7 @@ from agentlane.testing import CountingIds, FailingStore, FaultPlan, GatedStore, 
 from agentlane.testing.gates import Hold
 from tests.stateful import programs as p
 from tests.stateful.effects import Effects
+from tests.stateful.hooks import Hooks
 from tests.stateful.looks import Looker
 from tests.stateful.moves import MOVES
 from tests.stateful.moving import Hands
@@ -44,12 +45,12 @@ SESSION = "s"
 class World:
     """Everything that a process's death leaves as it is, and the process that lives now, if one does."""
 
-    def __init__(self, backend: Backend, folder: Path, prompts: p.Prompts) -> None:
+    def __init__(self, backend: Backend, folder: Path, prompts: p.Prompts, hooks: Hooks = ()) -> None:
         self.backend = backend
         self.folder = folder
         self.clock = ManualClock()
         self.trace = Trace()
-        self.effects = Effects(prompts)
+        self.effects = Effects(prompts, hooks)
         self.names = Names()
         self.looker = Looker(self.names, self.effects)
         self.session: Session | None = None
