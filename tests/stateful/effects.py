@@ -14,8 +14,18 @@ from agentlane.testing.playback import PlayedModel
 from agentlane.testing.script import ScriptPart
 from tests.stateful.hooked import MARK, Hooked
 from tests.stateful.hooks import FOLLOW_UPS_MAX, Hooks
-from tests.stateful.plain_decision import alone_in_group, waits_for
-from tests.stateful.programs import ATTEMPTS, MAX_REPLAYS, MAX_RESTARTS, POLICIES, TOOLS_OF_HANDLE, Prompts, Reply
+from tests.stateful.people import manners
+from tests.stateful.plain_calls import alone_in_group, waits_for
+from tests.stateful.programs import (
+    ATTEMPTS,
+    BARRIERS,
+    MAX_REPLAYS,
+    MAX_RESTARTS,
+    POLICIES,
+    TOOLS_OF_HANDLE,
+    Prompts,
+    Reply,
+)
 from tests.stateful.shapes import message_shape
 from tests.stateful.talk import PLACING
 
@@ -81,12 +91,13 @@ class Effects:
             memo = await ctx.memo("m")
             if arguments["end"] == "raise":
                 raise ValueError("on purpose")
+            note = arguments.get(MARK, "") + arguments.get("note", "")
             return ToolResult(
-                content=f"{name} {index} attempt {attempt} memo {memo}{arguments.get(MARK, '')}",
+                content=f"{name} {index} attempt {attempt} memo {memo}{note}",
                 terminate=arguments["end"] == "stop",
             )
 
-        return Tool(name, run, replay=POLICIES[name], parallel=name != "alone")  # type: ignore[arg-type]
+        return Tool(name, run, replay=POLICIES[name], parallel=name not in BARRIERS, **manners(name))  # type: ignore[arg-type]
 
 
 class _Model(PlayedModel):

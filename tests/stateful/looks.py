@@ -9,6 +9,7 @@ from agentlane import (
     AbortReceipt,
     AgentLane,
     Custom,
+    Decision,
     Entry,
     ListAddress,
     NavigateResult,
@@ -20,6 +21,7 @@ from agentlane import (
     Session,
     ToolResultMessage,
     UnknownOperation,
+    Waiting,
 )
 from tests.stateful.effects import Effects
 from tests.stateful.moving import told_move
@@ -50,6 +52,9 @@ class Looker:
                 self.names.take_operation(
                     plain.current, None if seen.operation is None else seen.operation.operation_id
                 )
+                self.names.take_asked(
+                    disk.asking(name), [each.approval_id for each in session.approvals() if each.lane == name]
+                )
                 waiting = [item.number for item in disk.inbox.of(name)]
                 self.names.take_items(waiting, [each.id for each in lane.queued()])
 
@@ -77,6 +82,10 @@ class Looker:
             return (outcome[0], self._record(outcome[1]))
         if isinstance(outcome, Receipt):
             return ("receipt", *self.names.receipt(outcome))
+        if isinstance(outcome, Waiting):
+            return self.names.waits(outcome)
+        if isinstance(outcome, Decision):
+            return ("decided", self.names.decided(outcome))
         if isinstance(outcome, Queued):
             return ("queued", self.names.where((outcome.id,)), outcome.kind)
         if isinstance(outcome, NavigateResult | RewindResult):
@@ -136,6 +145,7 @@ class Looker:
             "results": records,
             "inbox": inbox,
             "receipts": receipts,
+            "asked": [names.asks(each) for each in session.approvals()],
             "stats": (
                 stats.entries,
                 sums.rows,

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from tests.stateful.hooks import Hooks, hooks
 from tests.stateful.moves import DeleteBranch, KeepHandle, RenameBranch, changes_of, moves_of, uses
+from tests.stateful.people import decisions
 from tests.stateful.programs import (
     Abort,
     Accept,
     Advance,
     AppendEntry,
+    Call,
     Close,
     Configure,
     Drive,
@@ -120,24 +122,66 @@ def hooked(draw: st.DrawFn) -> Phrase:
             return (draw(kills), run, draw(kills), draw(on_with), draw(kills), draw(on_with), draw(on_with))
 
 
+_calls = st.builds(
+    Call,
+    st.sampled_from(["asked", "maybe", "maybe", "check", "check", "locked", "locked", "safe", "never"]),
+    st.sampled_from(["ok", "ok", "ok", "raise", "stop"]),
+    st.sampled_from([0, 0, 1, 1, 2]),
+    st.integers(0, 3),
+)
+
+
+@st.composite
+def asking(draw: st.DrawFn) -> Phrase:
+    """People are asked about calls, and answer, or not."""
+    on = draw(lane)
+    run = Run(on, draw(prompt), None, draw(handle))
+    answer = decisions(st.just(on))
+    decided = some(answer, 2)
+    on_with = st.sampled_from([Resume(on), Drive(on), Drive(on, answers=True), Drive(on, handle=1, answers=True)])
+    match draw(st.integers(0, 8)):
+        case 0 | 1:
+            return (run, *draw(decided), draw(trouble), draw(on_with), *draw(decided))
+        case 2:
+            return (Accept(on, draw(prompt), None, draw(handle)), Drive(on), draw(answer), draw(on_with), draw(answer))
+        case 3:  # void by an abort
+            return (run, *draw(decided), draw(trouble), Abort(on), draw(answer), draw(on_with), Result(on, 0))
+        case 4 | 5:  # asked again before what was begun runs once more, and answered where nothing drives
+            again = (Kill(), draw(on_with), draw(answer), draw(st.sampled_from([Kill(), Advance(), KillAt(1)])))
+            return (run, *draw(decided), *again, draw(answer), draw(on_with), draw(answer), Kill(), draw(on_with))
+        case 6:  # dies or fails where it is asked, and where it is answered
+            return (draw(sooner), run, draw(on_with), draw(sooner), draw(answer), draw(answer), draw(on_with))
+        case 7:  # nobody answers in time
+            return (run, draw(trouble), Advance(), draw(answer), draw(on_with), Advance(), Advance(), draw(on_with))
+        case _:  # configured away meanwhile, and perhaps back
+            away, back = Configure(on, tools=draw(st.sampled_from([0, 3, 3]))), Configure(on, tools=3)
+            return (run, *draw(decided), away, draw(answer), draw(on_with), back, draw(answer), draw(on_with))
+
+
 MIXES: dict[str, st.SearchStrategy[Phrase]] = {
     "what is said to a lane": talking(),
     "lanes that move, branches that are renamed or deleted": moving(),
     "what hooks say to runs, calls and moves": hooked(),
+    "what people are asked": asking(),
 }
+SPECIAL: dict[str, st.SearchStrategy[Reply]] = {
+    "what people are asked": st.builds(Reply, st.just("calls"), st.lists(_calls, min_size=1, max_size=4).map(tuple)),
+}
+"""Replies that a mix has something to do with, where others would not do."""
 HOOKS: dict[str, st.SearchStrategy[Hooks]] = {"what hooks say to runs, calls and moves": hooks()}
 """The hooks of the agents, in programs of a mix that is about them."""
 
 SHARES = {
     "lanes that move, branches that are renamed or deleted": 0.6,
     "what hooks say to runs, calls and moves": 0.6,
+    "what people are asked": 0.3,
 }
 """Of mixes whose programs are long, how many are played for one of another mix."""
 
 
 def programs_about(mix: str) -> st.SearchStrategy[Program]:
     """Programs of one of the mixes."""
-    found = programs_of(MIXES[mix])
+    found = programs_of(MIXES[mix], SPECIAL.get(mix))
     return st.builds(_with_hooks, found, HOOKS[mix]) if mix in HOOKS else found
 
 

@@ -178,6 +178,7 @@ class Plain:
             "results": {id: each for id, each in told.items() if results is None or id in results},
             "inbox": {name: [item.seen() for item in disk.inbox.of(name)] for name in sorted(disk.lanes)},
             "receipts": {place: receipt.seen() for place, receipt in disk.inbox.receipts.items()},
+            "asked": sorted((tuple(each) for op in disk.ops.values() for each in op.asking.values()), key=_oldest),
             "stats": (len(disk.entries), *disk.totals()),
             "ledger": [tuple(row) for row in disk.ledger],
         }
@@ -188,14 +189,19 @@ def first(where: tuple[Any, ...]) -> tuple[Any, ...]:
     return where if where[0] == "item" else where[:1]
 
 
+def _oldest(asked: tuple[Any, ...]) -> tuple[int, int]:
+    return (asked[6], asked[0])
+
+
 def seen(op: Op) -> tuple[Any, ...]:
     """An open operation as an inspection shows it."""
     counted = op.at in ("generating", "retry_wait")
     calls = tuple(
         (
             call.tool,
-            call.status,
-            *((call.policy, call.attempt, call.replays) if call.status == "effect_pending" else (None, 0, 0)),
+            "approved" if call.permit and call.body is None else call.status,
+            *((call.policy, call.attempt, call.replays) if call.attempt and call.body is None else (None, 0, 0)),
+            call.approval if call.body is None else None,
         )
         for call in op.calls
     )

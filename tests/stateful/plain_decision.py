@@ -7,13 +7,17 @@ the operation's end is needed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tests.stateful.people import EXPIRES_MS
+from tests.stateful.plain_asked import Asked, Decided
+from tests.stateful.plain_calls import plan_calls, result_of
 from tests.stateful.plain_disk import CallState, Disk, Op, Row
 from tests.stateful.plain_hooks import Gates, Place, request_place
 from tests.stateful.plain_inbox import Item
-from tests.stateful.programs import ATTEMPTS, MAX_REPLAYS, MAX_RESTARTS, POLICIES, Call, Reply
+from tests.stateful.programs import ATTEMPTS, MAX_RESTARTS, POLICIES, Reply
 
 USAGE = (100, 10, 1_000)
 UNKNOWN = (None, None, None)
@@ -41,6 +45,8 @@ class Running(Protocol):
     @property
     def tools(self) -> tuple[str, ...]: ...
 
+    def said_about(self, op: Op) -> dict[int, bool | str]: ...
+
 
 @dataclass
 class Decision:
@@ -55,6 +61,9 @@ class Decision:
     sleeps: bool = False
     asks: list[Place] = field(default_factory=list)
     """Where hooks are to be asked before anything goes on."""
+    consult: set[int] = field(default_factory=set)
+    """Calls whose predicates are asked as soon as this is committed."""
+    awaits: bool = False
 
     @property
     def op(self) -> Op:
@@ -223,67 +232,69 @@ class Decision:
             self._gated(*(("after_tool", op.turn, i) for i in ready))
         if self._place_ready(op):
             return True
-        settle, again, starts = self._sorted_calls(op)
-        if settle:
-            self._settle([(index, result_of(op.calls[index], why), False) for index, why in settle])
-        elif again is not None:
-            call = op.calls[again]
+        plan = plan_calls(op, self.running, self.consult, self.model.now)
+        if plan.settle:
+            self._settle([(index, self._result(index, why), False) for index, why in plan.settle])
+        elif plan.consult:
+            self.consult.update(plan.consult)
+        elif plan.ask:
+            self._ask(plan.ask)
+        elif plan.again is not None:
+            call = op.calls[plan.again]
             call.policy, call.attempt, call.replays = POLICIES[call.tool], call.attempt + 1, call.replays + 1
+            call.approval, call.permit = call.approval if call.permit else None, False
             self.names.append("replay_intent")
-            self.calls = [again]
-        elif self._gated(*(("before_tool", op.turn, i) for i in starts)):
+            self.calls = [plan.again]
+        elif self._gated(*(("before_tool", op.turn, i) for i in plan.starts)):
             return False
-        elif starts:
-            for index in starts:
+        elif plan.starts:
+            for index in plan.starts:
                 call = op.calls[index]
                 call.status, call.policy, call.attempt = "effect_pending", POLICIES[call.tool], 1
                 call.mark = self.running.gates.made(("before_tool", op.turn, index), call.mark)
             self.names.append("tool_intents")
-            self.calls = starts
+            self.calls = list(plan.starts)
         else:
+            self.awaits = plan.awaits
             return False
         return True
 
-    def _sorted_calls(self, op: Op) -> tuple[list[tuple[int, str]], int | None, list[int]]:
-        """What to settle without running it, else which one to run again, else which to start together."""
-        live = self.running.live
-        planned = [i for i, call in enumerate(op.calls) if call.status == "planned"]
-        lost = [i for i, call in enumerate(op.calls) if call.status == "effect_pending" and i not in live]
-        if op.cancelled:
-            return sorted([(i, "not started") for i in planned] + [(i, "interrupted") for i in lost]), None, []
-        if op.cut:
-            return [(i, "cut") for i in planned], None, []
-        again = [i for i in lost if self._may_replay(op, op.calls[i])]
-        if len(again) < len(lost):
-            return [(i, "interrupted") for i in lost if i not in again], None, []
-        if any(op.calls[i].replays for i in live):
-            return [], None, []
-        if again:
-            return [], again[0], []
-        return self._startable(op)
+    def _result(self, index: int, why: str) -> tuple[Any, ...]:
+        call = self.op.calls[index]
+        if why == "expired":
+            self.decide(index, allow=False, expired=True)
+            why = "interrupted" if call.attempt else why
+        return result_of(call, why)
 
-    def _startable(self, op: Op) -> tuple[list[tuple[int, str]], None, list[int]]:
-        refused: list[tuple[int, str]] = []
-        starts: list[int] = []
-        for index, call in enumerate(op.calls):
-            if call.status in ("outcome_ready", "placed"):
-                continue
-            barrier = call.tool == "alone"
-            why = self.running.gates.refusal(op, index) or (None if self._here(op, call.tool) else "refused")
-            if call.status == "planned" and why is not None:
-                refused.append((index, why))
-            elif call.status == "planned" and not (barrier and (starts or self.running.live)):
-                starts.append(index)
-            if barrier and index not in [each for each, _ in refused]:
-                break
-        return (refused, None, []) if refused else ([], None, starts)
+    def _ask(self, indices: Sequence[int]) -> None:
+        """Put it to people whether these calls may run."""
+        op, draft = self.op, self.draft
+        self.names.append("approval_asked")
+        for index in indices:
+            call = op.calls[index]
+            lasts = EXPIRES_MS.get(call.tool)
+            op.asking[index] = Asked(
+                number=draft.asked,
+                op=op.id,
+                lane=op.lane,
+                call=(op.answer or 0, index),
+                tool=call.tool,
+                kind="replay" if call.attempt else "call",
+                asked_at=self.model.now,
+                expires_at=None if lasts is None else self.model.now + lasts,
+                end=op.changed.get(index, op.batch[index].end),
+                progress=call.progress,
+            )
+            call.status, call.approval = "waiting_approval", draft.asked
+            draft.asked += 1
 
-    def _here(self, op: Op, tool: str) -> bool:
-        return tool in op.tools and tool in self.running.tools
-
-    def _may_replay(self, op: Op, call: CallState) -> bool:
-        repeatable = {POLICIES.get(call.tool), call.policy} <= {"safe", "idempotent"}
-        return repeatable and self._here(op, call.tool) and call.replays < MAX_REPLAYS
+    def decide(self, index: int, **what: Any) -> Decided:
+        """Somebody has answered, or nobody in time."""
+        self.names.append("decision")
+        asked = self.op.asking.pop(index)
+        decided = Decided(asked.number, asked.call, asked.tool, asked.kind, at=self.model.now, **what)
+        self.op.decisions = (*self.op.decisions, decided)
+        return decided
 
     def _settle(self, outcomes: list[Any]) -> None:
         """Calls have outcomes: place those that are next in order, and keep the others."""
@@ -300,6 +311,7 @@ class Decision:
         self.names.append("outcome_placed" if placed else "outcome_staged")
         if all(call.status == "placed" for call in op.calls):
             op.at, op.code = "checkpoint", None
+            op.changed.clear()
             op.finish = all(call.stop for call in op.calls)
 
     def _place_ready(self, op: Op) -> bool:
@@ -338,6 +350,7 @@ class Decision:
             "tips": (op.from_tip, self.draft.tips[op.lane]),
             "times": (op.started_at, self.model.now),
             "usage": self.draft.totals(op.id),
+            "decisions": tuple(sorted(op.decisions)),
             "returned": tuple(item.seen() for item in op.returned),
             "next": self._open_next(op.lane),
         }
@@ -356,37 +369,3 @@ class Decision:
         prompt = int(submitted[0].bodies[0][1].split()[1])
         self.draft.open(id, lane, prompt, tuple(inputs), from_tip, self.model.now, self.running.handle)
         return id
-
-
-def result_of(call: CallState, why: str) -> tuple[Any, ...]:
-    """A result that the call's tool did not give; behind the last progress, where it was begun."""
-    begun = why in ("interrupted", "aborted") and call.progress is not None
-    return ("result", call.tool, f"{why} after {call.progress}" if begun else why, True)
-
-
-def group_of(calls: tuple[Call, ...], index: int) -> list[int]:
-    """The calls that run together with this one."""
-    if calls[index].tool == "alone":
-        return [index]
-    group: list[int] = []
-    for other, call in enumerate(calls):
-        if call.tool == "alone":
-            if other > index:
-                break
-            group = []
-        else:
-            group.append(other)
-    return group
-
-
-def alone_in_group(calls: tuple[Call, ...], index: int) -> bool:
-    """Whether nothing runs beside this call, so that what it keeps on its way has its place among the commits."""
-    return len(group_of(calls, index)) == 1
-
-
-def waits_for(calls: tuple[Call, ...], index: int) -> int | None:
-    """The call whose outcome this one waits for before it ends; None: it ends at once, or hangs."""
-    ending = [i for i in group_of(calls, index) if calls[i].tool != "ghost" and not calls[i].hang]
-    ordered = sorted(ending, key=lambda i: (calls[i].rank, i))
-    place = ordered.index(index) if index in ordered else 0
-    return ordered[place - 1] if place else None

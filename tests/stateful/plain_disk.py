@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from tests.stateful.plain_asked import Asked, Decided
 from tests.stateful.plain_inbox import Inbox, Item
 from tests.stateful.programs import TOOLS_OF_HANDLE, Call
 from tests.stateful.talk import PLACING
@@ -43,6 +44,10 @@ class CallState:
     memo: int | None = None
     mark: str = ""
     """What hooks made of its arguments."""
+    approval: int | None = None
+    """The number of what is asked about it, or by which it may run."""
+    permit: bool = False
+    """A yes for a replay that has not started."""
 
 
 @dataclass
@@ -85,9 +90,15 @@ class Op:
     calls: list[CallState] = field(default_factory=list)
     batch: tuple[Call, ...] = ()
     cut: bool = False
+    asking: dict[int, Asked] = field(default_factory=dict)
+    """What waits for people, by call."""
+    decisions: tuple[Decided, ...] = ()
+    changed: dict[int, str] = field(default_factory=dict)
+    """The ends of calls of this batch that run with other arguments than the model's."""
 
     def copy(self) -> Op:
-        return replace(self, calls=[replace(call) for call in self.calls])
+        calls = [replace(call) for call in self.calls]
+        return replace(self, calls=calls, asking=dict(self.asking), changed=dict(self.changed))
 
 
 @dataclass
@@ -116,6 +127,8 @@ class Disk:
     labels: dict[int, str] = field(default_factory=dict)
     name: str | None = None
     inbox: Inbox = field(default_factory=Inbox)
+    asked: int = 0
+    """How much was ever asked."""
 
     def copy(self) -> Disk:
         return Disk(
@@ -130,7 +143,14 @@ class Disk:
             dict(self.labels),
             self.name,
             self.inbox.copy(),
+            self.asked,
         )
+
+    def asking(self, lane: str) -> list[int]:
+        """The numbers of what waits for people on a lane, the oldest first."""
+        current = self.lanes[lane].current
+        asking = () if current is None else self.ops[current].asking.values()
+        return [asked.number for asked in sorted(asking)]
 
     def path(self, tip: int | None) -> list[int]:
         """The numbers of the entries from the root to ``tip``."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tests.stateful.moves import MOVES
+from tests.stateful.people import Decide
 from tests.stateful.plain import Died, Faulted, Refused
 from tests.stateful.plain_moves import PlainMoves
 from tests.stateful.plain_pass import Observer
-from tests.stateful.plain_talk import PlainTalk
+from tests.stateful.plain_people import PlainPeople
 from tests.stateful.programs import (
     ADVANCE_MS,
     BRANCHES,
@@ -69,7 +70,7 @@ Action: TypeAlias = Step | Open | Reopen | Elapse
 
 
 @dataclass
-class PlainHost(PlainTalk, PlainMoves):
+class PlainHost(PlainPeople, PlainMoves):
     """The plain model as one that plays steps."""
 
     def before(self, step: Step) -> list[Action]:
@@ -99,6 +100,11 @@ class PlainHost(PlainTalk, PlainMoves):
             case CancelQueued(item=back):
                 made = self.disk.inbox.made
                 return replace(step, item=made - 1 - back if back < made else made)
+            case Decide(lane, back):
+                number = self.which(LANES[lane], back)
+                if self.failing is not None and self.late(LANES[lane], number):
+                    return Kill()  # whether it is told before or after what fails behind it is not determined
+                return replace(step, which=number)
             case Held():
                 return replace(step, calls=tuple(self.concrete(call) for call in step.calls))  # type: ignore[misc]
             case _:
@@ -180,8 +186,7 @@ class PlainHost(PlainTalk, PlainMoves):
 
     def _elapse(self) -> Elapse:
         """How much time an ``Advance`` lets pass now: up to the first who waits for it."""
-        due = [run.unsaved[1] for run in self.passes.values() if run.unsaved is not None]
-        due += [self.disk.ops[run.op].not_before for run in self.passes.values() if run.sleeping]
+        due = [at for run in self.passes.values() if (at := self.due(run)) is not None]
         first = sorted(each - self.now for each in due if each - self.now <= ADVANCE_MS)
         if len(first) > 1 and first[0] == first[1]:
             return Elapse(0)  # two at a time have no order
@@ -250,8 +255,8 @@ class PlainHost(PlainTalk, PlainMoves):
                 id = self._id(op)
                 self.accept(lane, id, prompt % len(self.prompts), handle)
                 self.drive(Observer(label, lane, True), id, handle)
-            case Drive(_, op, wait, handle):
-                self.drive(Observer(label, lane, wait), None if op is None else f"op-{op}", handle)
+            case Drive(_, op, wait, handle, answers):
+                self.drive(Observer(label, lane, wait, answers), None if op is None else f"op-{op}", handle)
             case Resume():
                 if current is None:
                     self.finished.append((label, ("nothing",)))
@@ -259,6 +264,8 @@ class PlainHost(PlainTalk, PlainMoves):
                     self.drive(Observer(label, lane, True), current, 0)
             case Say() | Submit() | CancelQueued():
                 return self.talk(lane, action)
+            case Decide():
+                return self.decide(lane, action)
             case LeaveDrive():
                 return "left" if self.leave(lane) else "nobody"
             case Abort(_, op):

@@ -10,8 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.stateful.people import CHANGED
 from tests.stateful.plain import Faulted, Refused
-from tests.stateful.plain_decision import Decision, alone_in_group, result_of, waits_for
+from tests.stateful.plain_calls import alone_in_group, predicate_of, result_of, waits_for
+from tests.stateful.plain_decision import Decision
 from tests.stateful.plain_disk import Disk, Op
 from tests.stateful.plain_hooks import Gates, PlainHooked, request_place
 from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
@@ -22,6 +24,7 @@ class Observer:
     label: str
     lane: str
     wait: bool
+    answers: bool = True
 
 
 @dataclass
@@ -42,10 +45,19 @@ class Pass:
     gates: Gates = field(default_factory=Gates)
     within: str | None = None
     """What becomes of the request under an abort, if it is hooks that hang: it was not sent, or its answer is whole."""
+    said: dict[int, bool | str] = field(default_factory=dict)
+    """What predicates have said."""
+    said_of: Any = None
 
     @property
     def tools(self) -> tuple[str, ...]:
         return TOOLS_OF_HANDLE[self.handle]
+
+    def said_about(self, op: Op) -> dict[int, bool | str]:
+        """Of another batch, and of one with other arguments, they are asked anew."""
+        if self.said_of != (op.answer, op.changed):
+            self.said, self.said_of = {}, (op.answer, dict(op.changed))
+        return self.said
 
 
 @dataclass
@@ -135,6 +147,7 @@ class PlainRuns(PlainHooked):
         for item in returned:
             after.inbox.take_out(item, "returned", op)
         after.ops[op].cancelled, after.ops[op].returned = True, returned
+        after.ops[op].asking.clear()
         self.commit("abort", after)
         running = self.passes.get(lane)
         if running is not None:
@@ -197,13 +210,8 @@ class PlainRuns(PlainHooked):
 
     def pass_time(self, ms: int) -> int:
         """Move on by ``ms`` at most, to the first that is due and lets it act; by how much it was."""
-        due: list[tuple[int, str]] = []
-        for lane, running in self.passes.items():
-            if running.unsaved is not None:
-                due.append((running.unsaved[1], lane))
-            if running.sleeping:
-                due.append((self.disk.ops[running.op].not_before, lane))
-        due = sorted(each for each in due if each[0] <= self.now + ms)
+        times = [(self.due(running), lane) for lane, running in self.passes.items()]
+        due = sorted((at, lane) for at, lane in times if at is not None and at <= self.now + ms)
         if not due:
             self.now += ms
             return ms
@@ -211,7 +219,7 @@ class PlainRuns(PlainHooked):
             return 0  # two at a time have no order
         moved, self.now = due[0][0] - self.now, due[0][0]
         running = self.passes[due[0][1]]
-        if running.sleeping:
+        if running.unsaved is None:
             self.advance(running)
         else:
             try:
@@ -219,6 +227,14 @@ class PlainRuns(PlainHooked):
             except Faulted:
                 self.fault()
         return moved
+
+    def due(self, running: Pass) -> int | None:
+        """When the pass goes on by itself: what was shown is saved, a wait is over, or nobody has answered in time."""
+        op = self.disk.ops[running.op]
+        if running.unsaved is not None:
+            return running.unsaved[1]
+        expiries = [asked.expires_at for asked in op.asking.values() if asked.expires_at is not None]
+        return op.not_before if running.sleeping else min(expiries, default=None)
 
     def save_frames(self, running: Pass) -> None:
         if running.unsaved is not None:
@@ -276,25 +292,30 @@ class PlainRuns(PlainHooked):
             answered, outcomes = None, []
             if decision.request:
                 answered = self._request(running, op)
+            live = list(running.live)
             for index in decision.calls:
                 outcomes += self._start(running, op.id, index)
-            if not outcomes and answered is None:
-                outcomes = self._next_in_order(running, op)
+            outcomes += self._next_in_order(running, self.disk.ops[op.id], live)
+            for index in sorted(decision.consult):
+                running.said_about(op)[index] = predicate_of(op.batch, index)
             assert not (decision.asks and decision.names), "hooks are asked beside a commit, in no order"
             spoken = [place for place in decision.asks if self.ask_at(running, place)]
-            if decision.names or answered is not None or outcomes or spoken:
+            if decision.names or decision.consult or answered is not None or outcomes or spoken:
                 continue
             if decision.sleeps:
-                self._sleep(running, op)
+                self._sleep(running, ("waiting", op.not_before, op.attempt + 1, op.error), for_retry=True)
+            elif decision.awaits:
+                reasons = [asked.reason() for _, asked in sorted(op.asking.items())]
+                self._sleep(running, ("waiting", self.due(running), tuple(reasons)), for_retry=False)
             return
 
-    def _sleep(self, running: Pass, op: Op) -> None:
-        told = [each for each in running.observers if not each.wait]
-        waiting = ("waiting", op.not_before, op.attempt + 1, op.error)
-        self.finished += [(each.label, waiting) for each in told]
-        running.observers = [each for each in running.observers if each.wait]
-        running.sleeping = bool(running.observers)
-        if not running.sleeping:
+    def _sleep(self, running: Pass, waiting: tuple[Any, ...], *, for_retry: bool) -> None:
+        """Those who do not sit it out are told; the pass is over where nobody does."""
+        staying = [each for each in running.observers if (each.wait if for_retry else each.answers)]
+        self.finished += [(each.label, waiting) for each in running.observers if each not in staying]
+        running.observers = staying
+        running.sleeping = for_retry and bool(staying)
+        if not staying:
             del self.passes[running.lane]
 
     def _request(self, running: Pass, op: Op) -> Any:
@@ -352,9 +373,9 @@ class PlainRuns(PlainHooked):
                 self._keep(id, index, memo=state.attempt)
             op = self.disk.ops[id]
             state = op.calls[index]
-        if state.attempt <= spec.hang or (state.attempt == 1 and waits_for(op.batch, index) is not None):
-            return self._next_in_order(running, self.disk.ops[id]) if state.attempt > spec.hang else []
-        return [self._end(running, op, index)]
+        if state.attempt <= spec.hang:
+            return []
+        return self._next_in_order(running, op, [index]) if state.attempt == 1 else [self._end(running, op, index)]
 
     def _keep(self, id: str, index: int, **what: Any) -> None:
         after = self.disk.copy()
@@ -362,22 +383,19 @@ class PlainRuns(PlainHooked):
             setattr(after.ops[id].calls[index], name, value)
             self.commit(name, after)
 
-    def _next_in_order(self, running: Pass, op: Op) -> list[Any]:
-        """The call whose turn it is to end, if there is one: the one before it has its outcome."""
-        for index in sorted(running.live):
+    def _next_in_order(self, running: Pass, op: Op, live: list[int]) -> list[Any]:
+        """Of these calls the one whose turn it is to end, if there is one: the one before it has its outcome."""
+        for index in sorted(live):
             before = waits_for(op.batch, index)
             hangs = op.calls[index].attempt <= op.batch[index].hang
-            if before is not None and not hangs and op.calls[before].status in ("outcome_ready", "placed"):
+            if not hangs and (before is None or op.calls[before].status in ("outcome_ready", "placed")):
                 return [self._end(running, op, index)]
         return []
 
     def _end(self, running: Pass, op: Op, index: int) -> Any:
         self.reach("effect.tool.end")
         running.live.remove(index)
-        state, spec = op.calls[index], op.batch[index]
-        kind = (
-            "raised"
-            if spec.end == "raise"
-            else f"{state.tool} {index} attempt {state.attempt} memo {state.memo}{state.mark}"
-        )
-        return (index, ("result", state.tool, kind, spec.end == "raise"), spec.end == "stop")
+        state, changed = op.calls[index], op.changed.get(index)
+        end = changed or op.batch[index].end
+        kind = f"{state.tool} {index} attempt {state.attempt} memo {state.memo}{state.mark}{CHANGED if changed else ''}"
+        return (index, ("result", state.tool, "raised" if end == "raise" else kind, end == "raise"), end == "stop")

@@ -13,16 +13,24 @@ from hypothesis import strategies as st
 
 from tests.stateful.hooks import Hooks
 from tests.stateful.moves import Move
+from tests.stateful.people import ASKED_POLICIES, AskedTool, Decide
 from tests.stateful.talk import Talk
 
-ToolName: TypeAlias = Literal["safe", "key", "never", "alone", "ghost"]
-POLICIES = {"safe": "safe", "key": "idempotent", "never": "never", "alone": "safe"}
-"""The tools of an agent and their replay policies; ``alone`` is a barrier, and no agent has a ``ghost``."""
-TOOLS_OF_HANDLE: tuple[tuple[str, ...], ...] = (("safe", "key", "never", "alone"), ("safe", "never", "alone"))
-"""What the agent of each handle can do: the second knows one tool less."""
+ToolName: TypeAlias = Literal["safe", "key", "never", "alone", "ghost"] | AskedTool
+POLICIES = {"safe": "safe", "key": "idempotent", "never": "never", "alone": "safe", **ASKED_POLICIES}
+"""The tools of an agent and their replay policies; no agent has a ``ghost``."""
+BARRIERS = ("alone", "locked")
+ABSENT = ("key", "maybe", "check")
+TOOLS_OF_HANDLE: tuple[tuple[str, ...], ...] = (tuple(POLICIES), tuple(each for each in POLICIES if each not in ABSENT))
+"""What the agent of each handle can do: the second knows fewer tools."""
 LANES = BRANCHES = ("main", "side", "third")
 SETTINGS: tuple[dict[str, int], ...] = ({}, {"heat": 1})
-TOOL_CHOICES: tuple[tuple[str, ...], ...] = ((), ("safe", "alone"), ("safe", "never", "alone"))
+TOOL_CHOICES: tuple[tuple[str, ...], ...] = (
+    (),
+    ("safe", "alone"),
+    ("safe", "never", "alone"),
+    ("asked", "locked", "safe"),
+)
 RETRY_AFTER_MS = 37
 FRAMES_EVERY_MS = 100
 ADVANCE_MS = 150
@@ -75,6 +83,7 @@ class Drive:
     op: int | None = None
     wait: bool = True
     handle: int = 0
+    answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,6 +255,7 @@ Step: TypeAlias = (
     | Held
     | Talk
     | Move
+    | Decide
 )
 
 
@@ -385,9 +395,18 @@ def programs(*, phrases_max: int) -> st.SearchStrategy[Program]:
     return st.builds(Program, steps, st.lists(_replies, min_size=1, max_size=4).map(tuple))
 
 
-def programs_of(mix: st.SearchStrategy[tuple[Step, ...]]) -> st.SearchStrategy[Program]:
-    """Programs that are about one thing, two phrases of it, with something else between them."""
+def programs_of(
+    mix: st.SearchStrategy[tuple[Step, ...]], special: st.SearchStrategy[Reply] | None = None
+) -> st.SearchStrategy[Program]:
+    """Programs that are about one thing, two phrases of it, with something else between them.
+
+    ``special``: replies that the mix has something to do with, where others would not do.
+    """
     steps = st.tuples(mix, st.one_of(_nothing, _single, _phrases()), mix)
     lasting = st.builds(lambda first, rest: (first, *rest), _lasting, _replies)
-    prompts = st.lists(st.one_of(lasting, lasting, _replies), min_size=2, max_size=4).map(tuple)
+    replies = st.one_of(lasting, lasting, _replies)
+    if special is not None:
+        each = st.integers(0, 3).flatmap(lambda number: special if number else _reply)
+        replies = st.lists(each, min_size=1, max_size=4).map(tuple)
+    prompts = st.lists(replies, min_size=2, max_size=4).map(tuple)
     return st.builds(Program, steps.map(lambda each: tuple(step for phrase in each for step in phrase)), prompts)

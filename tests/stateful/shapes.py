@@ -17,9 +17,11 @@ from agentlane import (
     Usage,
     UserMessage,
 )
+from agentlane.data.approvals import Approval, Decision, arguments_digest
 from agentlane.data.entries import EntryBody
+from agentlane.data.results import ApprovalReason, Waiting
 from agentlane.machine.context import NOT_AVAILABLE
-from agentlane.machine.outcomes import ABORTED, CUT, INTERRUPTED, NOT_STARTED, PROGRESS
+from agentlane.machine.outcomes import ABORTED, CUT, DENIED, EXPIRED, INTERRUPTED, NOT_STARTED, PROGRESS
 
 TEXTS = {
     NOT_AVAILABLE: "not available",
@@ -27,6 +29,9 @@ TEXTS = {
     CUT: "cut",
     INTERRUPTED: "interrupted",
     NOT_STARTED: "not started",
+    DENIED: "denied",
+    EXPIRED: "expired",
+    f"{DENIED} Reason: why": "denied: why",
 }
 
 
@@ -40,6 +45,8 @@ class Names:
         self.operations: dict[str, str] = {}
         self.items: dict[str, int] = {}
         """What waited in inboxes: its ids, and the plain model's numbers."""
+        self.asked: dict[str, int] = {}
+        """What people were asked: its ids, and the plain model's numbers."""
         self.receipts: set[tuple[str, Any]] = set()
         """The receipts that there are, by lane and key."""
 
@@ -56,6 +63,14 @@ class Names:
         """These wait."""
         for number, id in zip(numbers, ids, strict=False):
             self.items.setdefault(id, number)
+
+    def take_asked(self, numbers: list[int], ids: list[str]) -> None:
+        """People are asked these."""
+        for number, id in zip(numbers, ids, strict=False):
+            self.asked.setdefault(id, number)
+
+    def asked_as(self, number: int) -> str:
+        return next((id for id, each in self.asked.items() if each == number), "no-such-approval")
 
     def item(self, number: int) -> str:
         return next((id for id, each in self.items.items() if each == number), "no-such-item")
@@ -121,6 +136,7 @@ class Names:
             "turns": record.turns,
             "tips": (self.number(record.from_tip), self.number(record.to_tip)),
             "times": (record.started_at, record.ended_at),
+            "decisions": tuple(sorted(self.decided(each) for each in record.decisions)),
             "returned": tuple(self.waiting(each) for each in record.returned),
             "next": self.label(record.next_operation),
             "usage": (usage.rows, usage.unknown_rows, usage.input_tokens, usage.output_tokens, usage.cost_nanos),
@@ -141,8 +157,64 @@ class Names:
             self.label(receipt.operation_id),
         )
 
+    def call(self, id: str) -> tuple[int, int]:
+        """A call: the number of its answer, and which of that it is."""
+        return (self.numbers[f"{id[:-4]}0000"], int(id[-4:], 16) - 2)
+
+    def asks(self, asked: Approval) -> tuple[Any, ...]:
+        """What waits for a person."""
+        assert asked.digest == arguments_digest(asked.arguments)
+        return (
+            self._asked(asked.approval_id),
+            self.label(asked.operation_id),
+            asked.lane,
+            self.call(asked.call_id),
+            asked.tool,
+            asked.kind,
+            asked.asked_at,
+            asked.expires_at,
+            asked.arguments.get("end", "bad"),
+            "".join(getattr(part, "text", "?") for part in asked.progress) or None,
+        )
+
+    def decided(self, decision: Decision) -> tuple[Any, ...]:
+        assert decision.by == decision.reason
+        return (
+            self._asked(decision.approval_id),
+            self.call(decision.call_id),
+            decision.tool,
+            decision.kind,
+            decision.allow,
+            decision.at,
+            decision.by,
+            decision.changed,
+            decision.expired,
+        )
+
+    def waits(self, waiting: Waiting) -> tuple[Any, ...]:
+        """What a drive waits for: time, or answers."""
+        return ("waiting", waiting.wake_at, tuple(self._reason(each) for each in waiting.reasons))
+
+    def _reason(self, reason: Any) -> tuple[Any, ...]:
+        match reason:
+            case ApprovalReason():
+                return (
+                    "approval",
+                    self._asked(reason.approval_id),
+                    self.call(reason.call_id),
+                    reason.tool,
+                    reason.expires_at,
+                )
+            case _:
+                raise AssertionError(f"nobody waits for {reason!r}")
+
+    def _asked(self, id: str | None) -> Any:
+        return None if id is None else self.asked.get(id, id)
+
     def operation_seen(self, operation: Operation) -> tuple[Any, ...]:
-        calls = tuple((c.tool, c.status, c.policy, c.attempt, c.replays) for c in operation.calls)
+        calls = tuple(
+            (c.tool, c.status, c.policy, c.attempt, c.replays, self._asked(c.approval_id)) for c in operation.calls
+        )
         return (
             operation.lane,
             operation.at,
@@ -188,6 +260,8 @@ def _without_hooks(text: str) -> str:
         return "refused"
     if "something that cannot be used" in last:
         return "unusable"
+    if "are not valid" in last:
+        return "unfit"
     return "raised" if last.endswith("failed: ValueError: on purpose") else last
 
 

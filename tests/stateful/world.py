@@ -15,6 +15,7 @@ from agentlane import (
     OperationResult,
     Prompt,
     Queued,
+    RetryReason,
     Session,
     Settled,
     TextPart,
@@ -32,6 +33,7 @@ from tests.stateful.hooks import Hooks
 from tests.stateful.looks import Looker
 from tests.stateful.moves import MOVES
 from tests.stateful.moving import Hands
+from tests.stateful.people import Decide, decide
 from tests.stateful.plain_host import Action, Elapse, Open, Reopen, is_drive
 from tests.stateful.shapes import Names
 from tests.stateful.talk import REQUEST_IDS, CancelQueued, Say, Submit, said
@@ -327,8 +329,9 @@ class World:
                 return self._ended(
                     await lane.run(self._prompt(prompt), operation_id=None if op is None else f"op-{op}")
                 )
-            case p.Drive(_, op, wait):
-                return self._ended(await lane.drive(None if op is None else f"op-{op}", wait_for_retry=wait))
+            case p.Drive(_, op, wait, _, answers):
+                id = None if op is None else f"op-{op}"
+                return self._ended(await lane.drive(id, wait_for_retry=wait, wait_for_answers=answers))
             case p.Resume():
                 return self._ended(await lane.resume())
             case p.LeaveDrive():
@@ -354,6 +357,8 @@ class World:
             case Submit(_, prompt, request):
                 id = None if request is None else REQUEST_IDS[request]
                 return await lane.submit(self._prompt(prompt), request_id=id)
+            case Decide(_, number):
+                return await decide(lane, self.names.asked_as(number), action)
             case CancelQueued(_, item):
                 return await lane.cancel_queued(self.names.item(item))
             case p.Result(_, op):
@@ -371,7 +376,7 @@ class World:
     def _prompt(self, prompt: int) -> Prompt:
         return Prompt(f"prompt {prompt % len(self.effects.prompts)}")
 
-    def _ended(self, outcome: Any) -> tuple[Any, ...]:
+    def _ended(self, outcome: Any) -> Any:
         match outcome:
             case None:
                 return ("nothing",)
@@ -381,7 +386,9 @@ class World:
                 return ("settled", outcome)
             case _:
                 pass
-        (reason,) = outcome.reasons
+        reason = outcome.reasons[0]
+        if not isinstance(reason, RetryReason):
+            return outcome
         assert outcome.wake_at == reason.not_before
         return ("waiting", reason.not_before, reason.attempt, reason.error.code)
 
