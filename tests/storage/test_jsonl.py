@@ -638,7 +638,8 @@ async def test_a_full_disk_while_a_tail_is_cut_loses_nothing(tmp_path: Path) -> 
     storage = await store.open("s")
     await storage.submit(commit(2))
     assert await numbers(storage) == [0, 1, 2]
-    assert (tmp_path / "s.jsonl.torn-2").read_bytes() == b"torn"
+    assert (tmp_path / "s.jsonl.torn-1").read_bytes() == b"torn"
+    assert not (tmp_path / "s.jsonl.torn-2").exists(), "half a copy was left"
     await store.close()
 
 

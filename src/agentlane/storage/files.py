@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -74,3 +75,14 @@ class FileSystem:
     def names(self, folder: Path) -> list[str]:
         """Names of what is in a folder."""
         return os.listdir(folder)
+
+
+def write_all(files: FileSystem, descriptor: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``, in as many calls as the system needs. ``OSError`` too where it takes none and says no
+    reason."""
+    taken = files.write(descriptor, data)
+    while taken < len(data):
+        more = files.write(descriptor, memoryview(data)[taken:])
+        if more <= 0:
+            raise OSError(errno.EIO, "the file takes no more bytes and says no reason")
+        taken += more

@@ -30,7 +30,7 @@ from agentlane.storage.contract import (
     SessionStorage,
     check_durability,
 )
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, write_all
 from agentlane.storage.framing import PLAIN_FORMAT, Header, header_line
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.intake import Intake
@@ -249,7 +249,8 @@ class JsonlStore:
                     forget=self._opened.discard,
                 )
             except BaseException:
-                self._files.close(descriptor)
+                with suppress(OSError):  # what went wrong before is the one to tell
+                    self._files.close(descriptor)
                 raise
         except BaseException:
             if lock is not None:
@@ -378,9 +379,13 @@ class JsonlStore:
             if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
                 raise
             raise _no_file(path) from error
-        if not stat.S_ISREG(self._files.status(descriptor).st_mode):
-            self._files.close(descriptor)
-            raise _no_file(path)
+        try:
+            if not stat.S_ISREG(self._files.status(descriptor).st_mode):
+                raise _no_file(path)
+        except BaseException:
+            with suppress(OSError):
+                self._files.close(descriptor)
+            raise
         return descriptor
 
     def _make_folder(self) -> None:
@@ -396,16 +401,15 @@ class JsonlStore:
         descriptor = self._files.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             try:
-                left = memoryview(line)
-                while left:
-                    left = left[self._files.write(descriptor, left) :]
+                write_all(self._files, descriptor, line)
                 if self._durable:
                     self._files.sync(descriptor)
             finally:
                 self._files.close(descriptor)
             self._files.rename(fresh, path)
         except BaseException:
-            self._files.unlink(fresh)
+            with suppress(OSError):  # the next create writes over it
+                self._files.unlink(fresh)
             raise
 
 

@@ -9,11 +9,12 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from agentlane.errors import OwnershipLost
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, write_all
 from agentlane.storage.framing import Draft
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.places import FILE_BYTES_MAX
@@ -104,11 +105,11 @@ class JsonlWriter:
                 raise OSError(errno.EFBIG, f"a session file may have {FILE_BYTES_MAX} bytes", str(self._path))
             if half_written:
                 for line, reached in zip(lines, half_written, strict=True):
-                    self._write(line[: len(line) // 2])
+                    write_all(self._files, self._descriptor, line[: len(line) // 2])
                     reached()
-                    self._write(line[len(line) // 2 :])
+                    write_all(self._files, self._descriptor, line[len(line) // 2 :])
             else:
-                self._write(lines[0] if len(lines) == 1 else b"".join(lines))
+                write_all(self._files, self._descriptor, lines[0] if len(lines) == 1 else b"".join(lines))
             if self._durable:
                 self._sync()
         except OSError:
@@ -137,15 +138,6 @@ class JsonlWriter:
             path=str(self._path),
         )
 
-    def _write(self, data: bytes) -> None:
-        """Write all of ``data``, in as many calls as the system needs."""
-        taken = self._files.write(self._descriptor, data)
-        while taken < len(data):
-            more = self._files.write(self._descriptor, memoryview(data)[taken:])
-            if more <= 0:
-                raise OSError(errno.EIO, "the file takes no more bytes and says no reason", str(self._path))
-            taken += more
-
     def _sync(self) -> None:
         self._files.sync(self._descriptor)
         if not self._folder_synced:
@@ -166,27 +158,34 @@ class JsonlWriter:
         """Keep a torn tail aside, then cut it off, so that nothing is ever glued to it."""
         aside, copy = self._open_aside()
         try:
-            at = tail.offset
-            while at < self._size:
-                piece = self._files.pread(self._descriptor, min(COPY_BYTES, self._size - at), at)
-                if not piece:
-                    break
-                at += len(piece)
-                left = memoryview(piece)
-                while left:
-                    left = left[self._files.write(copy, left) :]
-            if self._durable:
-                self._files.sync(copy)
-                self._files.sync_folder(self._path.parent)
-                self._folder_synced = True
-        finally:
-            self._files.close(copy)
+            self._copy(tail.offset, copy)
+        except BaseException:
+            with suppress(OSError):  # half a copy is of no use, and each attempt would leave one more
+                self._files.unlink(aside)
+            raise
         size = self._size - tail.offset
         self._files.truncate(self._descriptor, tail.offset)
         self._size = tail.offset
         text = f"{self._path}: {size} bytes behind byte {tail.offset} were cut off ({tail.reason}) and are in {aside}"
         self._found(text)
         _log.warning("%s", text)
+
+    def _copy(self, start: int, copy: int) -> None:
+        """Copy what lies behind ``start`` into the descriptor ``copy``, durably where that is asked, and close it."""
+        try:
+            at = start
+            while at < self._size:
+                piece = self._files.pread(self._descriptor, min(COPY_BYTES, self._size - at), at)
+                if not piece:
+                    break
+                at += len(piece)
+                write_all(self._files, copy, piece)
+            if self._durable:
+                self._files.sync(copy)
+                self._files.sync_folder(self._path.parent)
+                self._folder_synced = True
+        finally:
+            self._files.close(copy)
 
     def _open_aside(self) -> tuple[Path, int]:
         for number in range(1, TORN_FILES_MAX + 1):

@@ -18,6 +18,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakMethod, WeakSet, finalize
@@ -78,17 +79,18 @@ class OwnerLock:
             )
         make_private_folder(lock_path.parent)
         for _ in range(ATTEMPTS_MAX):
-            descriptor = _open(lock_path, what)
+            descriptor, inode = _open(lock_path, what), (-1, -1)
             try:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
                     raise _no_lock_file(lock_path, what)
+                inode = _inode(status)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                inode = _inode(os.fstat(descriptor))
                 if inode == _inode_at(lock_path):
                     _write_owner(descriptor)
                     return cls(lock_path, descriptor, inode, what)
             except BlockingIOError:
-                if _forgotten_lets_go(_inode(os.fstat(descriptor)), what):
+                if _forgotten_lets_go(inode, what):
                     os.close(descriptor)
                     continue
                 owner = _read_owner(descriptor)
@@ -147,7 +149,8 @@ class OwnerLock:
     def release(self, *, unlink: bool = False) -> None:
         """Give the lock up; a second call does nothing. ``unlink`` removes the file first, for ``delete`` alone.
 
-        In a forked child nothing is unlocked or removed: the lock is the parent's.
+        In a forked child nothing is unlocked or removed: the lock is the parent's. Never raises: a lock file that
+        cannot be removed is in nobody's way.
         """
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
@@ -156,7 +159,9 @@ class OwnerLock:
         self._forgotten.detach()
         try:
             if unlink and _inode_at(self._place) == self._inode:
-                self.path.unlink()
+                os.unlink(self._place)
+        except OSError as error:
+            _log.warning("%s: the lock file could not be removed: %s", self.path, error)
         finally:
             _unlock(descriptor)
 
@@ -257,10 +262,11 @@ def _forgotten_lets_go(inode: tuple[int, int], what: str) -> bool:
 
 
 def _unlock(descriptor: int) -> None:
-    try:
+    # Errors are nobody's: the lock ends with the descriptor, which is given up also where that says that it failed.
+    with suppress(OSError):
         # Not left to close: a process that is just being started from here shares the descriptor until it execs.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
+    with suppress(OSError):
         os.close(descriptor)
 
 

@@ -17,7 +17,7 @@ from agentlane.errors import CorruptSession, OwnershipLost, SessionClosed, Store
 from agentlane.storage import schema
 from agentlane.storage.contract import Durability
 from agentlane.storage.lock import make_private_folder
-from agentlane.storage.sqlite_writer import LOG_PAGES_MAX
+from agentlane.storage.sqlite_writer import BUSY, LOG_PAGES_MAX
 
 SQLITE_OLDEST = (3, 37, 0)  # the first with STRICT tables
 LOG_BYTES_MAX = 4 << 20
@@ -154,21 +154,26 @@ def _make_database(path: str, *, durability: Durability, insist: bool) -> None:
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.new")
     os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        database = sqlite3.connect(temporary, isolation_level=None)
-        try:
-            database.execute(f"PRAGMA synchronous = {'FULL' if durability == 'disk' else 'OFF'}")
-            database.execute(f"PRAGMA page_size = {schema.PAGE_BYTES}")
-            database.execute("BEGIN IMMEDIATE")
-            for statement in schema.CREATE:
-                database.execute(statement)
-            database.execute("COMMIT")
-            _use_log(database, path, insist=insist)
-        finally:
-            database.close()
+        with translated(path):
+            _fill_database(temporary, path, durability=durability, insist=insist)
         if not os.path.lexists(path):
             os.rename(temporary, path)
     finally:
         _remove_leftovers(path)
+
+
+def _fill_database(temporary: str, path: str, *, durability: Durability, insist: bool) -> None:
+    database = sqlite3.connect(temporary, isolation_level=None)
+    try:
+        database.execute(f"PRAGMA synchronous = {'FULL' if durability == 'disk' else 'OFF'}")
+        database.execute(f"PRAGMA page_size = {schema.PAGE_BYTES}")
+        database.execute("BEGIN IMMEDIATE")
+        for statement in schema.CREATE:
+            database.execute(statement)
+        database.execute("COMMIT")
+        _use_log(database, path, insist=insist)
+    finally:
+        database.close()
 
 
 def _remove_leftovers(path: str) -> None:
@@ -254,7 +259,7 @@ class translated:
         if not isinstance(error, sqlite3.Error):
             return
         path, code = self._path, getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if code in BUSY:
             raise StoreBusy(
                 f"{path}: another program has locked the database for too long; try again when it is done", path=path
             ) from error

@@ -32,7 +32,8 @@ LOG_PAGES_MAX = 8000
 """At this many pages SQLite copies the log into the file in the middle of work."""
 IDLE_S = 0.1
 
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+"""What SQLite says where others hold its locks; the last, when it has lost too many races for one."""
 _REFUSED = (InvalidWrite, OwnershipLost, PayloadTooLarge)
 
 
@@ -247,7 +248,7 @@ class Writer:
                 database.execute("COMMIT")
         except sqlite3.Error as error:
             _roll_back(database)
-            if _code(error) in _BUSY:
+            if _code(error) in BUSY:
                 raise StoreBusy(
                     f"{self._path}: another program has held the database's write lock for too long; nothing was "
                     "written, try again when it is done",
