@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from agentlane.data.reads import id_text, page_limit
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import branches
 from agentlane.driver.effects import current_lane
+from agentlane.driver.importing import import_history
 from agentlane.driver.inbox import Inbox, restored_inboxes
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
@@ -38,6 +39,8 @@ from agentlane.errors import (
     UnknownBranch,
     WouldDeadlock,
 )
+from agentlane.histories.findings import HistoryFormat, ImportReport
+from agentlane.histories.read import read_history
 from agentlane.ids import call_index
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
@@ -135,6 +138,24 @@ class Session(SessionData):
         core, new = self.branch(old)._core, check_name(new, "branch")
         check_free_name(new, "branch")
         await branches.rename_branch(core, self._core(new), self._cores)
+
+    async def import_messages(self, branch: str, messages: Iterable[object], *, format: HistoryFormat) -> ImportReport:
+        """Append the messages of another program to a branch, made if there is none; durable on return.
+
+        They are read as ``read_history`` reads them: every call has its result, nothing is lost, and the report names
+        what was repaired. When they were said is kept in ``sent_at``, and usage in the answers; the ledger is of what
+        this session was charged and takes no rows. What is long is written in several commits, and the branch moves in
+        the last: killed before that, it is as it was, or not there, and entries that nothing leads to may stay in the
+        store. Cancelled, it is made whole or not at all.
+
+        Raises ``InvalidMessage`` with the path of what is no message of the form, before anything is written;
+        ``InvalidName`` for a name that is malformed, ``LaneBusy`` while an operation is open on the lane.
+        """
+        self._runtime.check_writable()
+        name = check_name(branch, "branch")
+        check_free_name(name, "branch")
+        history = read_history(messages, format=format)
+        return await import_history(self._core(name), history)
 
     async def lane(self, name: str, agent: Agent[Deps, Output], *, at: str | None = None) -> AgentLane[Deps, Output]:
         """The lane ``name``, run with ``agent`` in this process; made in one commit if there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentlane.driver.importing import COMMIT_BYTES_MAX
 from tests.cancellation.recipes import Call, recipe
 from tests.cancellation.world import World
 
@@ -34,6 +35,17 @@ async def operations(world: World) -> Call:
 @recipe("Session.delete_branch")
 async def delete_branch(world: World) -> Call:
     return lambda: world.session.delete_branch("side")
+
+
+@recipe("Session.import_messages", case="to a new branch")
+async def import_messages(world: World) -> Call:
+    said = [{"role": "user", "content": "x" * COMMIT_BYTES_MAX}, {"role": "assistant", "content": "done"}]
+    return lambda: world.session.import_messages("imported", said, format="openai")
+
+
+@recipe("Session.import_messages", case="behind what is there")
+async def import_behind(world: World) -> Call:
+    return lambda: world.session.import_messages("main", [{"role": "user", "content": "more"}], format="openai")
 
 
 @recipe("Session.rename_branch")

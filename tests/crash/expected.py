@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from agentlane.testing.matrix.builtin import bounds, changed, fallback, history, hooks, limited, outputs, plain, writes
+from agentlane.testing.matrix.builtin import (
+    bounds,
+    changed,
+    fallback,
+    history,
+    hooks,
+    imports,
+    limited,
+    outputs,
+    plain,
+    writes,
+)
 
 _CUT = (
     "result! The answer was cut off at its length limit, so none of its calls was run. Ask again with a shorter "
@@ -182,6 +193,12 @@ EXPECTED: dict[str, list[str]] = {
         "result never:3 done",
         "result! The tool 'safe' was called with the same arguments once already, which is as often as this run may. "
         "This call was not run.",
+    ],
+    imports.IMPORTED.name: [
+        "user go",
+        "assistant[tool_calls]  (never)",
+        "result never:1 done",
+        "assistant[stop] done",
     ],
     writes.APPLICATION.name: [
         "user before",

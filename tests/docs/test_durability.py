@@ -132,6 +132,10 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         await session.delete_branch("aside")
         assert await bench.after_kill(_branches) == ["main"]
 
+        report = await session.import_messages("old", [{"role": "user", "content": "hi"}], format="openai")
+        assert await bench.after_kill(lambda s: _tip_of(s, "old")) == report.tip
+        await session.delete_branch("old")
+
         # values, lists, names, labels, ledger, entries
         await session.set_value(VALUE, 3)
         assert await bench.after_kill(lambda s: s.value(VALUE)) == 3
@@ -240,6 +244,10 @@ async def _waiting(lane: Any) -> list[str]:
 
 async def _branches(session: Session) -> list[str]:
     return session.branches()
+
+
+async def _tip_of(session: Session, name: str) -> str | None:
+    return session.branch(name).tip()
 
 
 async def _name(session: Session) -> Any:

@@ -10,6 +10,7 @@ from agentlane.testing.matrix.builtin.children import CHILDREN
 from agentlane.testing.matrix.builtin.fallback import FALLBACKS
 from agentlane.testing.matrix.builtin.history import HISTORY
 from agentlane.testing.matrix.builtin.hooks import HOOKS
+from agentlane.testing.matrix.builtin.imports import IMPORTS
 from agentlane.testing.matrix.builtin.inbox import INBOX
 from agentlane.testing.matrix.builtin.limited import LIMITED
 from agentlane.testing.matrix.builtin.outputs import OUTPUTS
@@ -18,12 +19,12 @@ from agentlane.testing.matrix.builtin.writes import WRITES
 from agentlane.testing.matrix.scenario import Scenario
 
 SCENARIOS: tuple[Scenario[Any], ...] = (
-    *(*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES),
+    *(*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES, *IMPORTS),
     *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS, *HOOKS, *INBOX),
 )
 """Every scenario of the library's own."""
 
 __all__ = [
-    *("ABORTS", "ASKS", "BOUNDS", "CHANGED", "CHILDREN", "FALLBACKS", "HISTORY", "HOOKS", "INBOX", "LIMITED"),
-    *("OUTPUTS", "PLAIN", "SCENARIOS", "WRITES"),
+    *("ABORTS", "ASKS", "BOUNDS", "CHANGED", "CHILDREN", "FALLBACKS", "HISTORY", "HOOKS", "IMPORTS", "INBOX"),
+    *("LIMITED", "OUTPUTS", "PLAIN", "SCENARIOS", "WRITES"),
 ]

@@ -12,6 +12,7 @@ from agentlane.testing.matrix.builtin.changed import ASKED_AGAIN, INACTIVE, ONE_
 from agentlane.testing.matrix.builtin.children import FAMILY
 from agentlane.testing.matrix.builtin.history import RENAMED, REWOUND
 from agentlane.testing.matrix.builtin.hooks import CALLS_WITH_HOOKS, RUN_WITH_HOOKS
+from agentlane.testing.matrix.builtin.imports import IMPORTED
 from agentlane.testing.matrix.builtin.inbox import EVERYTHING
 from agentlane.testing.matrix.builtin.limited import RETRIED
 from agentlane.testing.matrix.builtin.outputs import CORRECTED
@@ -27,6 +28,8 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
     (RETRY, "memory", "kill@commit.settlement.{}#1", ("after",)),
     (CALLS_WITH_HOOKS, "memory", "kill@effect.hook.{}#1", ("start", "end")),
     (RUN_WITH_HOOKS, "memory", "kill@commit.follow_up.{}#1", _PARTS),
+    (IMPORTED, "memory", "kill@commit.import_entries.{}#1", _PARTS),
+    (IMPORTED, "memory", "kill@commit.import.{}#1", _PARTS),
     (EVERYTHING, "memory", "kill@commit.queue.{}#3", _PARTS),
     (EVERYTHING, "memory", "kill@commit.cancel_queued.{}#1", _PARTS),
     (EVERYTHING, "memory", "kill@commit.outcome_placed+placement+intent.{}#1", _PARTS),
