@@ -45,7 +45,7 @@ from agentlane.ids import call_index
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
 from agentlane.session_data import SessionData
-from agentlane.storage.contract import Commit, SessionStorage, Store
+from agentlane.storage.contract import Commit, Compacted, SessionStorage, Store
 from agentlane.waiting import finish
 from agentlane.watch import SessionSource, Watch, checked_options
 
@@ -229,6 +229,19 @@ class Session(SessionData):
         return sorted(found, key=lambda each: (each.asked_at, each.approval_id))
 
     # Life.
+
+    async def compact_storage(self) -> Compacted:
+        """Give back what holds only superseded state, and say how many bytes there were and are.
+
+        Nothing changes to any reader, and lanes go on meanwhile. A JSONL session is written anew beside its file, which
+        it then replaces (that also happens by itself, see ``JsonlStore``). A SQLite file is written anew as a whole:
+        commits of all its sessions wait for that long. In memory nothing superseded is held.
+
+        Raises ``OSError`` (nothing has changed), ``StoreBusy``, ``ReadOnlySession``, ``SessionFaulted``,
+        ``SessionClosed`` also when the session is closed meanwhile. Cancelled, it may be done all the same.
+        """
+        self._runtime.check_writable()
+        return await self._runtime.storage.compact()
 
     async def reopen(self) -> None:
         """After a fault: wait until every pass has stopped, read what the store holds, and go on. Handles stay valid.

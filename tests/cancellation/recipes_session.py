@@ -38,6 +38,11 @@ async def load(world: World) -> Call:
     return world.session.load
 
 
+@recipe("Session.compact_storage")
+async def compact_storage(world: World) -> Call:
+    return world.session.compact_storage
+
+
 @recipe("Session.set_name")
 async def set_name(world: World) -> Call:
     return lambda: world.session.set_name("another")

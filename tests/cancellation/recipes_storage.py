@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+
 from agentlane import SystemClock
-from agentlane.storage import Address, JsonlStore, SessionStorage, SetValue, SqliteStore
+from agentlane.storage import Address, EntryRow, JsonlStore, Row, SessionStorage, SetValue, SqliteStore
 from tests.cancellation.recipes import Call, opened, recipe
 from tests.cancellation.world import World
 
@@ -28,6 +30,17 @@ async def open_storage(world: World) -> Call:
         await opened(world)
 
     return call
+
+
+@recipe("Store.load")
+async def load(world: World) -> Call:
+    rows = [EntryRow(f"e{each}", f"e{each - 1}" if each else None, each + 1, 10, "user", b"1") for each in range(40)]
+
+    async def pages() -> AsyncIterator[Sequence[Row]]:
+        for start in range(0, 40, 10):
+            yield rows[start : start + 10]
+
+    return lambda: world.store.load(pages(), last_seq=40, session_id="u")
 
 
 @recipe("Store.list")
@@ -130,6 +143,27 @@ async def close(world: World) -> Call:
         await storage.close()
 
     return call
+
+
+@recipe("SessionStorage.snapshot", "Snapshot.pages", "Snapshot.close")
+async def snapshot(world: World) -> Call:
+    storage = await written(world)
+
+    async def call() -> None:
+        taken = await storage.snapshot()
+        try:
+            async for _ in taken.pages():
+                pass
+        finally:
+            await taken.close()
+
+    return call
+
+
+@recipe("SessionStorage.compact")
+async def compact(world: World) -> Call:
+    storage = await written(world)
+    return storage.compact
 
 
 # Clocks.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from agentlane import (
     open_session,
     tool,
 )
-from agentlane.storage import JsonlStore, SqliteStore, Store
+from agentlane.storage import JsonlStore, Row, SqliteStore, Store
 from agentlane.testing import ScriptedModel, call, fail, hang
 from tests.docs.pages import ROOT
 
@@ -155,6 +155,19 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         assert (await bench.after_kill(_stats)).usage.cost_nanos == 7
         await lane.configure(settings={"warm": True})
         assert await bench.after_kill(looking(_settings)) == {"warm": True}
+
+        # a cleanup
+        before = await session.entries()
+        await session.compact_storage()
+        assert await bench.after_kill(lambda s: s.entries()) == before != []
+        loaded = await (await session._runtime.storage.snapshot()).pages().__anext__()
+
+        async def rows() -> AsyncIterator[Sequence[Row]]:
+            yield loaded
+
+        await live.load(rows(), last_seq=1_000, session_id="copy")
+        assert "copy" in [each.id for each in await store.list()]
+        await live.delete("copy")
 
         # accept, drive to the end
         await lane.accept(Prompt("one"), operation_id="op-1")

@@ -13,6 +13,7 @@ from agentlane.data.writes import (
 from agentlane.storage.contract import (
     Capabilities,
     Commit,
+    Compacted,
     Durability,
     Element,
     ElementRow,
@@ -37,6 +38,7 @@ __all__ = [
     "AppendElement",
     "Capabilities",
     "Commit",
+    "Compacted",
     "DeleteList",
     "DeleteValue",
     "Durability",

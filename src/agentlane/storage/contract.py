@@ -83,6 +83,9 @@ Whole sessions
         listed, opened or counted, its id free, and what it left on the medium is given back by a later ``load`` in
         the same place. (Cancelled when all rows are in, it may be there, whole.) Other sessions can be used meanwhile.
         Rows are taken in as they come, in bounded memory but for their ids.
+    S28 ``compact`` gives back room that holds only superseded state. To every reader, cursor and snapshot nothing
+        changes, commits are taken meanwhile, and a death at any point leaves the session as it was. Where it fails,
+        nothing has changed, or the storage is faulted (S9).
 """
 
 from __future__ import annotations
@@ -161,6 +164,13 @@ class ValueRow(NamedTuple):
 
 Row: TypeAlias = EntryRow | LedgerRow | ElementRow | ValueRow
 """Whatever a session is made of, as snapshots give it and ``Store.load`` takes it."""
+
+
+class Compacted(NamedTuple):
+    """What a cleanup did: the bytes that the session's file, or all sessions of it, took before and take now."""
+
+    bytes_before: int
+    bytes_after: int
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
@@ -251,7 +261,7 @@ class Snapshot(Protocol):
 
 
 class SessionStorage(Protocol):
-    """One open session (rules S1-S27). Reads may be called while commits are pending."""
+    """One open session (rules S1-S28). Reads may be called while commits are pending."""
 
     @property
     def info(self) -> SessionInfo: ...
@@ -316,6 +326,11 @@ class SessionStorage(Protocol):
 
     async def snapshot(self) -> Snapshot:
         """All of the session as it is at one commit (S25); to be closed."""
+        ...
+
+    async def compact(self) -> Compacted:
+        """Give back what holds only superseded state (S28). ``ReadOnlySession``, ``SessionFaulted``, ``StoreBusy``,
+        ``OSError``. Cancelling the caller does not take it back."""
         ...
 
     async def close(self) -> None: ...

@@ -30,6 +30,7 @@ UNKNOWN = -1
 LINE_START = b'{"k":"'
 _PREFIX_BYTES = len(LINE_START) + 10
 _BEFORE_PAYLOADS = b'],"p":['
+_BEFORE_WRITES = b',"w":['  # in a text, the quotes of this and of the one above would be escaped
 _BASE = b'"b":['
 
 Length: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LENGTH_MASK)]
@@ -279,19 +280,34 @@ class Draft:
 
     def line(self, *, operations_at: int, synced: int | None) -> bytes:
         """The commit's line. ``operations_at`` is where the operations were last written."""
-        if self.operations is None:
-            where = b"%d" % operations_at
-        else:
-            where = _encode(operation_list(self.operations))
-        known = b"" if synced is None else b",%d" % synced
-        return seal(
-            b'"c":[%d,%d,%b,%d,%b%b]%b'
-            % (self.first_seq, self.at, self.session_id, self.epoch, where, known, self._tail)
-        )
+        operations = operations_at if self.operations is None else operation_list(self.operations)
+        return _commit_line(self.first_seq, self.at, self.session_id, self.epoch, operations, synced, self._tail)
 
     def places(self, line_offset: int, line_length: int) -> Iterator[int]:
         """Where the payloads lie once the line is in the file."""
         return places_from(line_offset + line_length - 3 - self.size, self.lengths)
+
+
+def moved(line: bytes, envelope: Envelope, *, operations_at: int, synced: int | None) -> bytes:
+    """A commit's intact line as it is in another file, where the operations were last written at ``operations_at``."""
+    operations = operations_at if isinstance(envelope.operations, int) else envelope.operations
+    session_id = _encode(envelope.session_id)
+    tail = line[line.index(_BEFORE_WRITES) :]
+    return _commit_line(envelope.first_seq, envelope.at, session_id, envelope.epoch, operations, synced, tail)
+
+
+def _commit_line(
+    first_seq: int,
+    at: int,
+    session_id: bytes,
+    epoch: int,
+    operations: Operations | int,
+    synced: int | None,
+    tail: bytes,
+) -> bytes:
+    where = b"%d" % operations if isinstance(operations, int) else _encode(operations)
+    known = b"" if synced is None else b",%d" % synced
+    return seal(b'"c":[%d,%d,%b,%d,%b%b]%b' % (first_seq, at, session_id, epoch, where, known, tail))
 
 
 def encode_text(text: str) -> bytes:

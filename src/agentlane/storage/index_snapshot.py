@@ -94,6 +94,10 @@ class IndexSnapshot(Generic[P]):
 
     async def close(self) -> None:
         """Give up what payloads are read from."""
+        self.release()
+
+    def release(self) -> None:
+        """``close`` where nothing can be awaited."""
         if not self._closed:
             self._closed = True
             self._medium.close()

@@ -17,7 +17,15 @@ from typing import Any
 
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.border import clean_object
-from agentlane.errors import CorruptSession, InvalidName, InvalidWrite, SessionClosed, SessionOwned, UnknownSession
+from agentlane.errors import (
+    CorruptSession,
+    InvalidDefinition,
+    InvalidName,
+    InvalidWrite,
+    SessionClosed,
+    SessionOwned,
+    UnknownSession,
+)
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.storage.contract import (
@@ -35,6 +43,7 @@ from agentlane.storage.framing import PLAIN_FORMAT, Header, header_line
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.intake import Intake
 from agentlane.storage.jsonl_base import BaseFile, fresh_path
+from agentlane.storage.jsonl_cleanup import MIN_BYTES, SHARE, Policy
 from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, info_of, read_header, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
@@ -55,13 +64,23 @@ class JsonlStore:
         clock: Clock | None = None,
         ids: IdSource | None = None,
         files: FileSystem | None = None,
+        compact_share: float | None = SHARE,
+        compact_min_bytes: int = MIN_BYTES,
     ) -> None:
         """Name the folder; nothing is read or written yet. ``files`` is for tests.
 
-        ``InvalidDefinition`` for another durability than the two.
+        A session's file is cleaned up beside its work once it has ``compact_min_bytes`` and ``compact_share`` of it
+        (0 to 1; None: never by itself) holds state that was superseded.
+
+        ``InvalidDefinition`` for another durability than the two, a share outside of 0 to 1, a size below 0.
         """
         self._folder = Path(os.path.realpath(folder))
         self._durable = check_durability(durability) == "disk"
+        if compact_share is not None and not 0 <= compact_share <= 1:
+            raise InvalidDefinition(f"compact_share={compact_share!r}: a share from 0 to 1, or None, is needed here")
+        if compact_min_bytes < 0:
+            raise InvalidDefinition(f"compact_min_bytes={compact_min_bytes!r}: a number of bytes is needed here")
+        self._cleanup = Policy(compact_share, compact_min_bytes)
         self._clock = clock or SystemClock()
         self._ids = ids or Uuid7Source(self._clock)
         self._files = files or FileSystem()
@@ -247,6 +266,7 @@ class JsonlStore:
                     thread=self._thread if self._durable and not read_only else None,
                     probe=probe,
                     forget=self._opened.discard,
+                    cleanup=self._cleanup,
                 )
             except BaseException:
                 with suppress(OSError):  # what went wrong before is the one to tell
@@ -276,7 +296,7 @@ class JsonlStore:
         lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
         try:
             for name in self._files.names(self._folder):
-                if name.startswith(f"{path.name}.torn-"):
+                if name.startswith(f"{path.name}.torn-") or name == fresh_path(path).name:
                     self._files.unlink(self._folder / name)
             if exists(path):
                 self._files.unlink(path)

@@ -215,7 +215,7 @@ class LoadedFile:
         for offset, line in file.lines(self.good_end):
             number += 1
             if bad_offset < 0 and line is not None and intact(line):
-                if self._take(line, offset, number):
+                if self.take(line, offset, number):
                     self.good_end = offset + len(line) + 1
                 else:
                     bad_number, bad_offset = number, offset
@@ -238,9 +238,13 @@ class LoadedFile:
                 self.good_end,
                 f"the base that the file begins with is not whole ({self.tail_reason or 'its end is missing'})",
             )
+        self.sum_up()
+
+    def sum_up(self) -> None:
+        """Make the index's stats those of all that was taken in."""
         self.index.stats = Stats(entries=len(self.index.segments), usage=self._totals)
 
-    def _take(self, text: bytes, offset: int, number: int) -> bool:
+    def take(self, text: bytes, offset: int, number: int) -> bool:
         """Take in an intact line; False if it is another session's."""
         file = self.file
         head: Head | BaseHead

@@ -19,14 +19,16 @@ from typing import NamedTuple
 from agentlane.clock import Clock
 from agentlane.data.writes import Write
 from agentlane.errors import SessionClosed, WrongProcess
-from agentlane.storage.contract import Commit, Pending, Probe
+from agentlane.storage.contract import Commit, Compacted, Pending, Probe
 from agentlane.storage.framing import Draft, encode_text
 from agentlane.storage.index import stats_after
 from agentlane.storage.indexed import IndexedStorage
+from agentlane.storage.jsonl_cleanup import Cleaner, Policy
+from agentlane.storage.jsonl_compact import Compaction
 from agentlane.storage.jsonl_payloads import FilePayloads
 from agentlane.storage.jsonl_reader import LoadedFile
 from agentlane.storage.jsonl_thread import SyncThread
-from agentlane.storage.jsonl_writer import JsonlWriter, Placed, Tail
+from agentlane.storage.jsonl_writer import JsonlWriter, NotSynced, Placed, Tail
 from agentlane.storage.lock import OwnerLock
 from agentlane.waiting import finish
 
@@ -56,6 +58,7 @@ class JsonlSession(IndexedStorage[int]):
         thread: SyncThread | None,
         probe: Probe | None,
         forget: Callable[[JsonlSession], None],
+        cleanup: Policy,
     ) -> None:
         """Take over a loaded file and its descriptor; without ``lock`` for reading, with ``thread`` for ``disk``."""
         super().__init__(loaded.info, loaded.index, epoch=loaded.epoch + 1, read_only=lock is None, probe=probe)
@@ -91,6 +94,9 @@ class JsonlSession(IndexedStorage[int]):
                 operations_at=loaded.operations_at,
                 found=self._findings.append,
             )
+        self._next_payloads: FilePayloads | None = None  # of a file that has taken the place of the one that is read
+        self._cleaner = Cleaner(self, self._files, self._path, cleanup, self._loop)
+        self._cleaner.end, self._cleaner.epoch = loaded.good_end, loaded.epoch
         self._thread = thread
         self._process = os.getpid()
         self._submitted: dict[str, bool] = {}  # ids of commits on their way, with whether each is an entry's
@@ -144,6 +150,11 @@ class JsonlSession(IndexedStorage[int]):
             self._arrived.append(job._replace(writes=tuple(writes)))
         return pending
 
+    async def compact(self) -> Compacted:
+        """Rule S28: what is not superseded is written to a file that takes this one's place."""
+        self.check_going()
+        return await self._cleaner.compact()
+
     async def close(self) -> None:
         """Wait for submitted commits, then give up the file, the thread and the lock, also when cancelled.
 
@@ -160,6 +171,8 @@ class JsonlSession(IndexedStorage[int]):
                 if self._drained is None or self._drained.done():
                     self._drained = self._loop.create_future()
                 await finish(self._drained)
+            if not self._closed and not self._forked():
+                await self._cleaner.ended()
         finally:
             self.kill()
 
@@ -221,6 +234,8 @@ class JsonlSession(IndexedStorage[int]):
             for each in job.ids:
                 del self._submitted[each]
         self._publish(commit, job.publish, job.name)
+        if not self._closed:
+            self._cleaner.published(self._index, end=placed.offset + placed.length, epoch=self._epoch)
 
     def _hand_over(self) -> None:
         if self._thread is not None and not self._closed:
@@ -260,6 +275,39 @@ class JsonlSession(IndexedStorage[int]):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
+    # For the cleaner.
+
+    def check_going(self) -> None:
+        self._check_writable()
+        if self._closing:
+            raise self._closed_error()
+
+    def finding(self, text: str) -> None:
+        self._findings.append(text)
+
+    async def replace(self, compaction: Compaction) -> None:
+        if self._thread is None:
+            self._replaced(compaction, self._replace(compaction))
+            return
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._thread.run(partial(self._replace_there, compaction, done))
+        await done
+
+    def _replaced(self, compaction: Compaction, error: BaseException | None) -> None:
+        """Read from the new file, before any commit is published that was written to it."""
+        if self._next_payloads is None or self._closed:
+            raise error or self._closed_error()
+        if isinstance(error, NotSynced):
+            self._end(error.cause)
+        elif compaction.loaded.index.last_seq != self._index.last_seq and self._fault is None:
+            self._end(RuntimeError(f"{self._path}: the file that took its place holds other commits"))
+        if self._fault is not None:  # reads go on to serve what was published, which the old file holds
+            raise self._faulted() from self._fault
+        old, self._payloads, self._next_payloads = self._payloads, self._next_payloads, None
+        self._index = compaction.loaded.index
+        self._cleaner.end = compaction.size
+        old.close()
+
     # On the store's thread.
 
     def _work(self) -> None:
@@ -287,7 +335,44 @@ class JsonlSession(IndexedStorage[int]):
             self._broken = True
             self._fault = self._fault or self._unheard()
 
+    def _replace_there(self, compaction: Compaction, done: asyncio.Future[None]) -> None:
+        error = self._replace(compaction)
+
+        def tell() -> None:
+            told: BaseException | None = None
+            try:
+                self._replaced(compaction, error)
+            except BaseException as raised:
+                told = raised
+            if done.done():
+                return
+            if told is None:
+                done.set_result(None)
+            else:
+                done.set_exception(told)
+
+        try:
+            self._loop.call_soon_threadsafe(tell)
+        except RuntimeError:
+            self._broken = True  # the loop is closed, and what is in memory is not what the file is now
+
     # On either.
+
+    def _replace(self, compaction: Compaction) -> BaseException | None:
+        """Put the new file in the old one's place, between two commits; what went wrong, if anything did."""
+        with self._medium:
+            if self._closed or self._broken or self._writer is None:
+                return self._closed_error()
+            try:
+                self._writer.replace(compaction)
+            except NotSynced as error:
+                self._broken = True
+                self._next_payloads = FilePayloads(self._files, self._path, compaction.descriptor)
+                return error
+            except BaseException as error:
+                return error
+            self._next_payloads = FilePayloads(self._files, self._path, compaction.descriptor)
+            return None
 
     def _append(self, jobs: Sequence[_Job]) -> Sequence[Placed]:
         if self._writer is None:
@@ -308,6 +393,9 @@ class JsonlSession(IndexedStorage[int]):
             if not self._closed:
                 self._closed = True
                 try:
+                    self._cleaner.give_up()
+                    if self._next_payloads is not None:
+                        self._next_payloads.close()
                     self._payloads.close()
                 finally:
                     if self._lock is not None:

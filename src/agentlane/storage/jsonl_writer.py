@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from agentlane.errors import OwnershipLost
 from agentlane.storage.files import FileSystem, write_all
 from agentlane.storage.framing import Draft
+from agentlane.storage.jsonl_reader import LoadedFile
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.places import FILE_BYTES_MAX
 
@@ -38,6 +39,32 @@ class Tail(NamedTuple):
 
     offset: int
     reason: str
+
+
+class NotSynced(Exception):
+    """A file has another's place, and it is not known whether it keeps it when the power is lost; says why."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Replacement(Protocol):
+    """A file that is to take the place of the one that is written."""
+
+    loaded: LoadedFile
+
+    @property
+    def descriptor(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def catch_up(self, descriptor: int, size: int) -> None:
+        """Take in what the old file got meanwhile."""
+
+    def put(self) -> None:
+        """Take the place."""
 
 
 class JsonlWriter:
@@ -120,6 +147,28 @@ class JsonlWriter:
         if self._durable:
             self._synced = offset
         return placed
+
+    def replace(self, new: Replacement) -> None:
+        """Put a file with the same content in the place of this one, and write that from here on.
+
+        ``OwnershipLost`` or ``OSError`` before it has taken the place: nothing has changed. ``NotSynced`` behind that.
+        """
+        self._check_owner()
+        if self._tail is not None:
+            self._cut(self._tail)
+            self._tail = None
+        new.catch_up(self._descriptor, self._size)
+        new.put()
+        status = self._files.status(new.descriptor)
+        self._descriptor, self._size = new.descriptor, new.size
+        self._inode = (status.st_dev, status.st_ino)
+        self._operations_at = new.loaded.operations_at
+        self._synced = new.size
+        try:
+            self._files.sync_folder(self._path.parent)
+        except OSError as error:
+            raise NotSynced(error) from error
+        self._folder_synced = True
 
     def _check_owner(self) -> None:
         self._lock.check()

@@ -24,6 +24,7 @@ from agentlane.names import check_session_id
 from agentlane.storage.contract import (
     Capabilities,
     Commit,
+    Compacted,
     ElementRow,
     EntryRow,
     LedgerRow,
@@ -220,6 +221,11 @@ class MemorySession(IndexedStorage[bytes]):
         index.stats = stats
         self._publish(Commit(first_seq, at, stats), publish, name)
         return pending
+
+    async def compact(self) -> Compacted:
+        """Rule S28: nothing superseded is held."""
+        self._check_writable()
+        return Compacted(0, 0)
 
     async def close(self) -> None:
         """Give the session up; nothing is ever under way. ``WrongLoop`` unless the loop it was opened on is closed."""

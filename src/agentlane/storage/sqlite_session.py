@@ -23,10 +23,12 @@ from agentlane.errors import (
     WrongProcess,
 )
 from agentlane.storage import sqlite_reads as reads
-from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
+from agentlane.storage.contract import Commit, Compacted, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
 from agentlane.storage.sqlite_commit import CommitRows, Written
+from agentlane.storage.sqlite_connect import translated
 from agentlane.storage.sqlite_file import Use
 from agentlane.storage.sqlite_snapshot import SqliteSnapshot, copy
+from agentlane.storage.sqlite_upkeep import vacuum
 from agentlane.storage.sqlite_view import View
 from agentlane.waiting import finish
 
@@ -94,10 +96,7 @@ class SqliteSession:
     ) -> Pending:
         """Hand over one commit (S1-S8). ``StoreBusy`` of the pending commit means that nothing was written."""
         self._check_use()
-        if self._read_only:
-            raise ReadOnlySession(
-                f"session {self.id} is open for reading only; open it for writing", session_id=self.id
-            )
+        self._check_not_read_only()
         if self.probe is not None:
             self._reach(self.probe, f"commit.{name}.before")
         if self._fault is not None:
@@ -180,6 +179,20 @@ class SqliteSession:
         if copied is None:
             raise UnknownSession(f"session {self.id!r} was deleted", session_id=self.id)
         return SqliteSnapshot(self._read, copied)
+
+    async def compact(self) -> Compacted:
+        """Rule S28, of the whole file: pages that hold nothing are given back, and the log is copied into it.
+
+        The file is written anew (SQLite's ``VACUUM``): commits of all its sessions wait meanwhile, and as much room as
+        it has is needed twice for that long.
+        """
+        self._check_use()
+        self._check_not_read_only()
+        if self._fault is not None:
+            raise self._faulted_error(self._fault)
+        writer = self._use.writer
+        with translated(self._use.file.path):
+            return await writer.thread.call(vacuum)
 
     async def close(self) -> None:
         """Wait for submitted commits, then give the file up; the last session of the file closes it (S23).
@@ -292,6 +305,12 @@ class SqliteSession:
         if self._closed or self._use.file.killed:
             raise SessionClosed(f"session {self.id} is closed; open it again", session_id=self.id)
         self._check_loop()
+
+    def _check_not_read_only(self) -> None:
+        if self._read_only:
+            raise ReadOnlySession(
+                f"session {self.id} is open for reading only; open it for writing", session_id=self.id
+            )
 
     def _check_loop(self) -> None:
         if asyncio.get_running_loop() is not self.loop:

@@ -7,9 +7,9 @@ values and lists are copied in one short read. No transaction is held in between
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address
@@ -24,6 +24,9 @@ PAGE_BYTES = 1 << 20
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Row)
+Found: TypeAlias = "list[tuple[Row, int]] | None"
+Query: TypeAlias = Callable[[sqlite3.Connection], "list[tuple[Row, int]]"]
+"""Rows with their numbers, and what finds some."""
 
 
 class Read(Protocol):
@@ -81,33 +84,36 @@ class SqliteSnapshot:
     def stats(self) -> Stats:
         return self._loaded.stats
 
-    async def pages(self) -> AsyncIterator[Sequence[Row]]:
+    def pages(self) -> AsyncIterator[Sequence[Row]]:
         """Every row (S25). ``UnknownSession`` if the session is deleted meanwhile, by an owner beside a reader."""
-        stats = self.stats
-        async for entries in self._rows(schema.SCAN_ENTRIES, _entry, stats.entries):
-            yield entries
-        async for ledger in self._rows(schema.SCAN_USAGE, _ledger_row, stats.usage.rows):
-            yield ledger
-        for elements in _paged(self._elements):
-            yield elements
-        for values in _paged(self._values):
-            yield values
+        return _Pages(self._read, self._steps())
 
     async def close(self) -> None:
-        """Forget what was copied."""
+        """Nothing is held but what was copied."""
         self._closed = True
-        self._elements, self._values = [], []
 
-    async def _rows(
-        self, statement: str, row_of: Callable[[tuple[Any, ...]], tuple[R, int]], count: int
-    ) -> AsyncIterator[list[R]]:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"the snapshot of session {self.info.id!r} is closed", id=self.info.id)
+
+    def _steps(self) -> Generator[Query | Sequence[Row], Found, None]:
+        stats = self.stats
+        yield from self._rows(schema.SCAN_ENTRIES, _entry, stats.entries)
+        yield from self._rows(schema.SCAN_USAGE, _ledger_row, stats.usage.rows)
+        for rows in (self._elements, self._values):
+            for page in _paged(rows):
+                self._check_open()
+                yield page
+
+    def _rows(
+        self, statement: str, row_of: Callable[[tuple[Any, ...]], tuple[Row, int]], count: int
+    ) -> Generator[Query | Sequence[Row], Found, None]:
         """What ``statement`` finds of this session up to its last number, which are ``count`` rows."""
         after_seq, left = 0, count
         while left > 0:
-            if self._closed:
-                raise SessionClosed(f"the snapshot of session {self.info.id!r} is closed", id=self.info.id)
+            self._check_open()
             bounds = (self._loaded.key, after_seq, min(left, PAGE_ROWS))
-            page = await self._read(partial(_page, statement=statement, bounds=bounds, row_of=row_of))
+            page = yield partial(_page, statement=statement, bounds=bounds, row_of=row_of)
             if not page or page[-1][1] > self.last_seq:
                 raise UnknownSession(f"session {self.info.id!r} was deleted while it was read", id=self.info.id)
             after_seq = page[-1][1]
@@ -115,15 +121,36 @@ class SqliteSnapshot:
             yield [row for row, _ in page]
 
 
+class _Pages:
+    """Runs the queries that stand between pages. No asynchronous generator: one whose waiter is thrown away with its
+    event loop stays running for ever (CPython before 3.13), and the loop complains of it."""
+
+    def __init__(self, read: Read, steps: Generator[Query | Sequence[Row], Found, None]) -> None:
+        self._read = read
+        self._steps = steps
+
+    def __aiter__(self) -> _Pages:
+        return self
+
+    async def __anext__(self) -> Sequence[Row]:
+        found: Found = None
+        try:
+            while not isinstance(step := self._steps.send(found), Sequence):
+                found = await self._read(step)
+        except StopIteration:
+            raise StopAsyncIteration from None
+        return step
+
+
 def _page(
     database: sqlite3.Connection,
     *,
     statement: str,
     bounds: tuple[int, int, int],
-    row_of: Callable[[tuple[Any, ...]], tuple[R, int]],
-) -> list[tuple[R, int]]:
+    row_of: Callable[[tuple[Any, ...]], tuple[Row, int]],
+) -> list[tuple[Row, int]]:
     """Rows with their numbers, as many as fit in a page."""
-    found: list[tuple[R, int]] = []
+    found: list[tuple[Row, int]] = []
     size = 0
     cursor = database.execute(statement, bounds)
     try:

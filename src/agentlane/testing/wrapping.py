@@ -11,6 +11,7 @@ from agentlane.errors import SessionFaulted
 from agentlane.storage.contract import (
     Capabilities,
     Commit,
+    Compacted,
     Element,
     EntryRow,
     LedgerRow,
@@ -112,6 +113,9 @@ class WrappedStorage:
 
     async def snapshot(self) -> Snapshot:
         return await self.inner.snapshot()
+
+    async def compact(self) -> Compacted:
+        return await self.inner.compact()
 
     async def close(self) -> None:
         await self.inner.close()

@@ -1,4 +1,4 @@
-"""Storages and stores that break a rule of whole sessions (S25, S27)."""
+"""Storages and stores that break a rule of whole sessions (S25, S27, S28)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from agentlane.data.usage import Stats
+from agentlane.data.writes import Address, AppendElement, DeleteList
 from agentlane.errors import InvalidWrite
 from agentlane.storage.contract import (
+    Compacted,
     ElementRow,
     EntryRow,
     LedgerRow,
@@ -206,3 +208,35 @@ class LoadsOverWhatIsThere(BrokenStore):
 async def _one(rows: Sequence[Row]) -> AsyncIterator[Sequence[Row]]:
     if rows:
         yield rows
+
+
+class CleanupLosesElements(Broken):
+    """S28: a list is renumbered by a cleanup, so that cursors into it mean something else."""
+
+    async def compact(self) -> Compacted:
+        done = await super().compact()
+        address = Address("app.check", "l0")
+        found = await self.inner.elements(address)
+        await self.inner.submit([DeleteList(address), *(AppendElement(address, each.payload) for each in found)])
+        return done
+
+
+class CleanupEndsSnapshots(Broken):
+    """S28: a snapshot that was taken before cannot be read behind it."""
+
+    async def snapshot(self) -> Snapshot:
+        taken = await super().snapshot()
+        self.memory.setdefault("taken", []).append(taken)
+        return taken
+
+    async def compact(self) -> Compacted:
+        for each in self.memory.get("taken", []):
+            await each.close()
+        return await super().compact()
+
+
+class CleanupOfAReader(Broken):
+    """S28: a session that is open for reading is cleaned up."""
+
+    async def compact(self) -> Compacted:
+        return Compacted(0, 0) if self.read_only else await super().compact()

@@ -1,4 +1,4 @@
-"""Checks of whole sessions: snapshots beside a writer, and sessions that are loaded of rows (S25, S27)."""
+"""Checks of whole sessions: snapshots beside a writer, sessions loaded of rows, and cleanup (S25, S27, S28)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address, DeleteList, DeleteValue, InsertEntry, SetValue
-from agentlane.errors import InvalidWrite, SessionClosed, SessionOwned, UnknownSession
+from agentlane.errors import (
+    AgentLaneError,
+    InvalidWrite,
+    ReadOnlySession,
+    SessionClosed,
+    SessionOwned,
+    UnknownSession,
+)
 from agentlane.storage.contract import (
+    Compacted,
     ElementRow,
     EntryRow,
     LedgerRow,
@@ -286,6 +294,93 @@ async def s27_a_load_that_ends_early_leaves_nothing(bench: Bench) -> None:
     storage = await bench.store.open("new")
     equal(await storage.scan(), rows, "S27", "what is loaded at last")
     equal(await storage.lists(NAMESPACE), [], "S27", "lists of what is loaded at last")
+
+
+@check("S28", "S25")
+async def s28_a_cleanup_changes_nothing(bench: Bench) -> None:
+    """To reads, cursors, snapshots and what is committed before, beside and after it; also over reopens."""
+    storage, model = await bench.session(), ReferenceSession()
+    for round_number in range(3):
+        await _fill(bench, storage, model, rounds=20)
+        operation = SetValue(Address("op.meta", f"op-{round_number}"), b'{"lane":"main","started_at":5}')
+        await commit(storage, model, operation)
+        open_before = await bench.store.open_operations()
+        want, snapshot = _rows(model), await storage.snapshot()
+        after = (await storage.scan(limit=5))[-1].seq
+        page, cursor = await storage.elements(at("l0"), limit=1), (await storage.elements(at("l0"), limit=1))[0].seq
+        sizes = await storage.compact()
+        true(0 <= sizes.bytes_after <= sizes.bytes_before, "S28", f"{sizes} of a session with superseded state")
+        await same_as(storage, model, "S28", "a session after a cleanup")
+        equal(await storage.scan(after_seq=after), model.scan(after_seq=after), "S28", "a scan that goes on")
+        rest = [*page, *await storage.elements(at("l0"), after=cursor)]
+        equal(rest, model.elements(at("l0")), "S28", "a list read on from a cursor over a cleanup")
+        equal(await _read(snapshot), want, "S28", "a snapshot that was taken before a cleanup")
+        equal(await bench.store.open_operations(), open_before, "S28", "open operations after a cleanup")
+        await snapshot.close()
+        await commit(storage, model, bench.entry(), put("v0", b'"after"'), append("l2"), DeleteList(at("l1")))
+        await same_as(storage, model, "S28", "a session after a commit behind a cleanup")
+        storage = await bench.reopen(storage)
+        await same_as(storage, model, "S28", "a session after a cleanup, a commit and a reopen")
+        equal(storage.epoch, round_number + 2, "S28", "the epoch after a cleanup and a reopen")
+        again = await storage.snapshot()
+        equal(await _read(again), _rows(model), "S28", "a snapshot after a cleanup")
+        await again.close()
+
+
+@check("S28")
+async def s28_commits_are_taken_beside_a_cleanup(bench: Bench) -> None:
+    """Those that are on their way when it begins, and those that come in each turn of the loop while it runs."""
+    storage, model = await bench.session(), ReferenceSession()
+    tip = await _fill(bench, storage, model, rounds=60)
+    for attempt in range(4):
+        early = [bench.entry(tip), bench.entry(tip)]
+        pendings = [storage.submit([each, put("v0", b'"early"')]) for each in early]
+        cleaning = asyncio.ensure_future(storage.compact())
+        waiting = asyncio.ensure_future(storage.compact())
+        for each, pending in zip(early, pendings, strict=True):
+            model.commit([each, put("v0", b'"early"')], await pending)
+        number = 0
+        while not cleaning.done() and number < 200:
+            child = bench.entry(tip)
+            await commit(storage, model, child, put("v1", b'"%d"' % number), append("l0", b'"%d"' % attempt))
+            await commit(storage, model, DeleteList(at("l2")), bench.usage(), append("l2"))
+            number += 1
+        await cleaning
+        await waiting
+        await same_as(storage, model, "S28", "a session with commits beside its cleanup")
+        storage = await bench.reopen(storage)
+        await same_as(storage, model, "S28", "it after a reopen")
+
+
+@check("S28")
+async def s28_a_cleanup_ends_with_its_session(bench: Bench) -> None:
+    """Closed, or killed, while it runs; whoever waits is told, and everything is there."""
+    storage, model = await bench.session("s"), ReferenceSession()
+    await _fill(bench, storage, model, rounds=60)
+    for how in ("close", "kill", "cancel", "close"):
+        cleaning = asyncio.ensure_future(storage.compact())
+        await asyncio.sleep(0)
+        if how == "close":
+            await storage.close()
+        elif how == "kill":
+            storage.kill()
+        else:
+            cleaning.cancel()
+        told = (await asyncio.gather(cleaning, return_exceptions=True))[0]
+        true(
+            isinstance(told, Compacted | AgentLaneError | asyncio.CancelledError),
+            "S28",
+            f"{how} beside a cleanup gave {told!r}",
+        )
+        storage = await bench.reopen(storage)
+        await same_as(storage, model, "S28", f"a session after {how} beside its cleanup")
+        await commit(storage, model, bench.entry(), put("v3"))
+    await storage.close()
+    with raises(SessionClosed, "S28", "a cleanup of a closed session"):
+        await storage.compact()
+    reader = await bench.store.open("s", read_only=True)
+    with raises(ReadOnlySession, "S28", "a cleanup of a session that was opened for reading"):
+        await reader.compact()
 
 
 class _SourceFailed(Exception):
