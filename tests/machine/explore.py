@@ -59,8 +59,12 @@ class Explored(NamedTuple):
         )
 
 
-def explore(scope: Scope, machine: Machine = AS_BUILT) -> Explored:
-    """Everything that can be reached within the scope. ``Violation``, with the way there, for what must not be."""
+def explore(scope: Scope, machine: Machine = AS_BUILT, *, worlds_max: int | None = None) -> Explored:
+    """Everything that can be reached within the scope. ``Violation``, with the way there, for what must not be.
+
+    With ``worlds_max`` no more worlds than that are gone on from, those nearest to the beginning; if there are more,
+    whether each comes to an end is not known.
+    """
     moves = Moves(scope, machine)
     numbers: dict[World, int] = {START: 0}
     worlds: list[World] = [START]
@@ -69,7 +73,7 @@ def explore(scope: Scope, machine: Machine = AS_BUILT) -> Explored:
     calm_from, calm_to = array("l"), array("l")
     transitions = 0
     at = 0
-    while at < len(worlds):
+    while at < len(worlds) and at != worlds_max:
         try:
             for what, after, calm in moves.of(worlds[at]):
                 transitions += 1
@@ -86,7 +90,7 @@ def explore(scope: Scope, machine: Machine = AS_BUILT) -> Explored:
             raise Violation(violation.promise, f"{violation.told}\n{_history(at, came_from, how)}") from None
         at += 1
     ended = [number for number, world in enumerate(worlds) if world.state is None]
-    stuck = never_ends(len(worlds), ended, calm_from, calm_to)
+    stuck = never_ends(len(worlds), ended, calm_from, calm_to) if at == len(worlds) else None
     if stuck is not None:
         raise Violation("liveness", f"no end from {worlds[stuck]}\n{_history(stuck, came_from, how)}")
     ends = frozenset(str(worlds[number].answer) for number in ended)
