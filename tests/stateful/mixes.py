@@ -108,7 +108,9 @@ def hooked(draw: st.DrawFn) -> Phrase:
     said = some(talk(st.just(on)), 2)
     on_with = st.sampled_from([Resume(on), Resume(on), Drive(on), Drive(on, wait=False), Drive(on, handle=1)])
     match draw(st.integers(0, 5)):
-        case 0 | 1:  # interrupted where it hangs, or on the way
+        case 0:  # interrupted where it hangs
+            return (run, Kill(), draw(on_with), draw(trouble), draw(on_with), *ended)
+        case 1:  # or on the way
             return (draw(sooner), run, draw(on_with), draw(trouble), draw(on_with), draw(trouble), draw(on_with))
         case 2:  # aborted there
             return (run, draw(trouble), *draw(said), *ended, Resume(on))
