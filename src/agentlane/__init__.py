@@ -3,7 +3,7 @@
 from agentlane.agent import Agent, RunInfo
 from agentlane.agent_tool import AgentTool, ChildHistory, agent_tool
 from agentlane.approval import ApprovalInfo, ApprovalPredicate
-from agentlane.branch import Branch
+from agentlane.branch import Branch, TextFile
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.approvals import Approval, Decision
@@ -274,6 +274,7 @@ __all__ = [
     "StreamItem",
     "SystemClock",
     "TextDelta",
+    "TextFile",
     "TextPart",
     "ThinkingDelta",
     "ThinkingPart",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias, get_args
+from io import StringIO
+from typing import Any, Literal, Protocol, TypeAlias, get_args, overload
 
 from agentlane.data import codec
 from agentlane.data.border import clean_json, clean_text
@@ -16,9 +18,22 @@ from agentlane.driver import appending
 from agentlane.driver.frames import clean_answer
 from agentlane.driver.lane_core import LaneCore
 from agentlane.errors import InvalidMessage, UnknownEntry
+from agentlane.histories.markdown import markdown_entry, markdown_title
 from agentlane.ids import CALLS_MAX
 
 EntryKind: TypeAlias = Literal["user", "assistant", "tool_result", "custom"]
+
+
+MARKDOWN_PAGE = 16
+"""How many entries an export holds at a time."""
+
+
+class TextFile(Protocol):
+    """What text is written to: a file opened for text, say."""
+
+    def write(self, text: str, /) -> object:
+        """Take the next piece."""
+        ...
 
 
 class Branch:
@@ -74,6 +89,32 @@ class Branch:
         """All messages of the path, oldest first."""
         entries = await self.entries(newest_first=False)
         return [entry.body for entry in entries if isinstance(entry.body, Message)]
+
+    @overload
+    async def export_markdown(self) -> str: ...
+    @overload
+    async def export_markdown(self, file: TextFile) -> None: ...
+    async def export_markdown(self, file: TextFile | None = None) -> str | None:
+        """The path as Markdown for people, oldest entry first, as of the call; nothing is written to the session.
+
+        A heading with a time for each message, texts in fences that they cannot end, calls with arguments and results,
+        thinking and an application's entries collapsed, a line for each image. With a ``file`` it is written there
+        piece by piece, a few entries in memory at a time, each ``write`` on the event loop; what a ``write`` raises is
+        raised, and what came before it is in the file, as it is when the call is cancelled.
+        """
+        self._core.check()
+        runtime, tip = self._core.runtime, self._core.tip
+        gathered = StringIO()
+        target: TextFile = gathered if file is None else file
+        target.write(markdown_title(self.name, runtime.session_id))
+        after: str | None = None
+        while tip is not None and after != tip:
+            rows = await runtime.storage.path(tip, newest_first=False, limit=MARKDOWN_PAGE, after=after)
+            for row in rows:
+                target.write(markdown_entry(codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload)))
+            after = rows[-1].id
+            await asyncio.sleep(0)  # not every backend waits for anything: others have their turn
+        return gathered.getvalue() if file is None else None
 
     async def append_message(self, message: Message) -> Entry | Queued:
         """Append a message; durable on return. Cancelled: it may be appended, and then is in ``entries``.

@@ -37,6 +37,11 @@ async def delete_branch(world: World) -> Call:
     return lambda: world.session.delete_branch("side")
 
 
+@recipe("Branch.export_markdown")
+async def export_markdown(world: World) -> Call:
+    return lambda: world.session.branch("main").export_markdown()
+
+
 @recipe("Session.import_messages", case="to a new branch")
 async def import_messages(world: World) -> Call:
     said = [{"role": "user", "content": "x" * COMMIT_BYTES_MAX}, {"role": "assistant", "content": "done"}]

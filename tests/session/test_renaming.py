@@ -41,6 +41,7 @@ USES: dict[str, Callable[[AgentLane[Any, Any]], Awaitable[Any]]] = {
     "run_when_idle": lambda lane: lane.run_when_idle(lane.wait_idle),
     "entries": lambda lane: lane.entries(),
     "messages": lambda lane: lane.messages(),
+    "export_markdown": lambda lane: lane.export_markdown(),
 }
 
 
