@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agentlane import Agent, ModelIdentity, RetryPolicy, Tool, ToolContext, ToolResult
+from agentlane import Agent, ModelIdentity, RetryPolicy, Tool, ToolContext, ToolResult, agent_tool
 from agentlane.model import ModelRequest, StreamItem
 from agentlane.testing import Answer, answer, call, cut, fail, hang, say
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.script import ScriptPart
 from tests.stateful.hooked import MARK, Hooked
 from tests.stateful.hooks import FOLLOW_UPS_MAX, Hooks
+from tests.stateful.kin import KIN, agent_name, called_handle, spoken
 from tests.stateful.people import manners
 from tests.stateful.plain_calls import alone_in_group, waits_for
 from tests.stateful.programs import (
@@ -48,11 +49,12 @@ class Effects:
 
     def agent(self, handle: int) -> Agent[Any, Any]:
         """The agent of a handle, made anew as a new process would."""
-        models = [_Model(self, number) for number in (0, 1)]
+        models = [_Model(self, number, handle) for number in (0, 1)]
         return Agent(
+            agent_name(handle),
             model=models[0],
             models=models[1:],
-            tools=[self._tool(name) for name in TOOLS_OF_HANDLE[handle]],
+            tools=[self._tool(name, handle) for name in TOOLS_OF_HANDLE[handle]],
             retry=RetryPolicy(attempts=ATTEMPTS, base_ms=0),
             max_restarts=MAX_RESTARTS,
             max_replays=MAX_REPLAYS,
@@ -70,7 +72,11 @@ class Effects:
                 future.set_result(None)
         self._waiting = [each for each in self._waiting if not each[1].done()]
 
-    def _tool(self, name: str) -> Tool[Any, Any]:
+    def _tool(self, name: str, handle: int) -> Tool[Any, Any]:
+        if name in KIN:
+            called = self.agent(called_handle(handle, name))
+            return agent_tool(called, name=name, description="Ask it.", history=KIN[name], parallel=False)
+
         async def run(arguments: dict[str, Any], ctx: ToolContext[Any]) -> Any:
             index, attempt = arguments["index"], ctx.attempt
             self.started[ctx.operation_id, ctx.call_id] += 1
@@ -103,10 +109,11 @@ class Effects:
 class _Model(PlayedModel):
     """Answers as the program says, by how many requests of the operation there were before."""
 
-    def __init__(self, effects: Effects, number: int) -> None:
+    def __init__(self, effects: Effects, number: int, handle: int) -> None:
         super().__init__(identity=ModelIdentity(provider="plain", name=f"m{number}"))
         self._effects = effects
         self._number = number
+        self._handle = handle
         self.violations = effects.violations
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
@@ -124,10 +131,10 @@ class _Model(PlayedModel):
         prompt = next(shape[1] for shape in reversed(shown) if shape[0] == "user" and shape[1].startswith("prompt "))
         replies = effects.prompts[int(prompt.split()[1])]
         reply = replies[number] if number < len(replies) else Reply()
-        return _answer(reply, number), f"{op}-{number}"
+        return _answer(spoken(reply, self._handle), number, len(effects.prompts)), f"{op}-{number}"
 
 
-def _answer(reply: Reply, number: int) -> Answer:
+def _answer(reply: Reply, number: int, prompts: int) -> Answer:
     if reply.kind == "fail":
         again = reply.after_ms is not None
         return fail("overloaded", retryable=again, retry_after_ms=reply.after_ms)
@@ -137,6 +144,9 @@ def _answer(reply: Reply, number: int) -> Answer:
         return hang(HALF)
     parts: list[ScriptPart] = [say(f"answer {number + 1}")]
     for index, each in enumerate(reply.calls):
+        if each.tool in KIN:
+            parts.append(call(each.tool, prompt=f"prompt {each.prompt % prompts}"))
+            continue
         parts.append(
             call(
                 each.tool,

@@ -44,9 +44,10 @@ class Looker:
         self.names.receipts = set(disk.inbox.receipts)
         for number, entries in disk.inbox.placed.items():  # it may have been placed before anybody looked
             self.names.take_items([number], [self.names.entry(entries[0]) or ""])
+        self.names.take_calls(disk.kin)
         for name, plain in disk.lanes.items():
-            if name in session.lanes():
-                lane = await session.lane(name, self._agent)
+            if self.names.lane_id(name) in session.lanes():
+                lane = await session.lane(self.names.lane_id(name), self._agent)
                 seen = lane.inspect()
                 self.names.take_operation(plain.last, seen.last_operation_id)
                 self.names.take_operation(
@@ -113,8 +114,9 @@ class Looker:
         paths = {name: await session.branch(name).entries() for name in branches}
         lanes, records, inbox, receipts = {}, {}, {}, {}
         reader = None
-        for name in session.lanes():
-            lane = reader = await session.lane(name, self._agent)
+        for id in session.lanes():
+            lane = reader = await session.lane(id, self._agent)
+            name = names.lane(id)
             seen = lane.inspect()
             current = None if seen.operation is None else names.label(seen.operation.operation_id)
             lanes[name] = (names.number(seen.tip), current, names.label(seen.last_operation_id))
@@ -133,10 +135,10 @@ class Looker:
         texts = {number: await session.label(entries[number].id) for number in numbers}
         stats, sums = session.stats(), session.stats().usage
         return {
-            "branches": {name: names.number(session.branch(name).tip()) for name in branches},
+            "branches": {names.lane(name): names.number(session.branch(name).tip()) for name in branches},
             "lanes": lanes,
             "entries": [(names.number(entry.parent_id), self.bodies[entry.id]) for entry in entries],
-            "paths": {name: [names.numbers[entry.id] for entry in path] for name, path in paths.items()},
+            "paths": {names.lane(name): [names.numbers[entry.id] for entry in path] for name, path in paths.items()},
             "values": await session.values("app.values", int),
             "lists": {key: [value for _, value in elements] for key, elements in lists.items() if elements},
             "labels": {number: text for number, text in texts.items() if text is not None},

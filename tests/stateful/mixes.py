@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from tests.stateful.hooks import Hooks, hooks
+from tests.stateful.kin import FROM_NEWEST, KIN
 from tests.stateful.moves import DeleteBranch, KeepHandle, RenameBranch, changes_of, moves_of, uses
 from tests.stateful.people import decisions
 from tests.stateful.programs import (
@@ -21,6 +22,7 @@ from tests.stateful.programs import (
     FailWrite,
     Kill,
     KillAt,
+    LeaveDrive,
     MakeLane,
     Program,
     Reply,
@@ -30,7 +32,7 @@ from tests.stateful.programs import (
     Step,
     programs_of,
 )
-from tests.stateful.talk import talk
+from tests.stateful.talk import Submit, talk
 
 Phrase = tuple[Step, ...]
 
@@ -160,16 +162,70 @@ def asking(draw: st.DrawFn) -> Phrase:
             return (run, *draw(decided), away, draw(answer), draw(on_with), back, draw(answer), draw(on_with))
 
 
+@st.composite
+def calling_agents(draw: st.DrawFn) -> Phrase:
+    """An agent runs as a tool, and something happens to it, or to who called it."""
+    on, called = draw(lane), st.sampled_from([FROM_NEWEST, FROM_NEWEST, FROM_NEWEST + 1])
+    run = Run(on, draw(st.sampled_from([0, 2])), draw(op), draw(handle))
+    one = draw(called)
+    to_it: st.SearchStrategy[Step] = st.one_of(
+        talk(called),
+        st.builds(Abort, called),
+        st.builds(Configure, called, st.sampled_from([None, 1]), st.sampled_from([None, 0]), st.just(1)),
+        st.sampled_from([Drive(one), Resume(one), Accept(one, 1), Run(one, 1), LeaveDrive(one), Result(one, 0)]),
+    )
+    on_with = st.sampled_from([Resume(on), Drive(on), Drive(on, wait=False), Drive(on, handle=1)])
+    match draw(st.integers(0, 5)):
+        case 0:  # the process ends where it runs, and again
+            return (run, draw(trouble), draw(on_with), draw(trouble), draw(on_with), Resume(on))
+        case 1:  # or anywhere on the way
+            return (KillAt(draw(st.integers(0, 20))), run, draw(trouble), draw(on_with), Resume(on))
+        case 2:  # meanwhile
+            return (run, *draw(some(to_it)), draw(trouble), draw(on_with), *draw(some(to_it, 2)), draw(on_with))
+        case 3:  # who called it is aborted, or it is
+            abort = st.sampled_from([Abort(on), Abort(on), Abort(one)])
+            return (run, *draw(some(to_it, 1, 0)), draw(sooner), draw(abort), draw(on_with), draw(abort), draw(on_with))
+        case 4:  # it waits, perhaps
+            waits = Drive(on, wait=draw(st.booleans()))
+            return (Accept(on, 2 * draw(st.integers(0, 1))), waits, draw(to_it), Advance(), draw(on_with), Advance())
+        case _:  # its lane goes on by itself
+            return (
+                run,
+                Submit(one, 1),
+                *draw(some(to_it, 2)),
+                Abort(one),
+                Resume(on),
+                Drive(one),
+                draw(trouble),
+                Resume(one),
+            )
+
+
+_called = st.builds(Call, st.sampled_from(["agent", "kin"]), prompt=st.integers(0, 3))
+_beside = st.builds(
+    Call, st.sampled_from(["safe", "never", "alone", "agent"]), hang=st.integers(0, 1), prompt=st.integers(0, 3)
+)
+calling = st.builds(
+    lambda calls, last: Reply("calls", (*calls, last)),
+    st.lists(_beside, max_size=2),
+    st.one_of(_called, _called, _beside),
+)
+"""Answers that call agents."""
+
+
 MIXES: dict[str, st.SearchStrategy[Phrase]] = {
     "what is said to a lane": talking(),
     "lanes that move, branches that are renamed or deleted": moving(),
     "what hooks say to runs, calls and moves": hooked(),
     "what people are asked": asking(),
+    "agents as tools": calling_agents(),
 }
 SPECIAL: dict[str, st.SearchStrategy[Reply]] = {
     "what people are asked": st.builds(Reply, st.just("calls"), st.lists(_calls, min_size=1, max_size=4).map(tuple)),
 }
 """Replies that a mix has something to do with, where others would not do."""
+FIRST: dict[str, st.SearchStrategy[tuple[Reply, ...]]] = {"agents as tools": calling.map(lambda reply: (reply,))}
+"""What models answer first to every other prompt of a mix."""
 HOOKS: dict[str, st.SearchStrategy[Hooks]] = {"what hooks say to runs, calls and moves": hooks()}
 """The hooks of the agents, in programs of a mix that is about them."""
 
@@ -177,22 +233,30 @@ SHARES = {
     "lanes that move, branches that are renamed or deleted": 0.6,
     "what hooks say to runs, calls and moves": 0.6,
     "what people are asked": 0.3,
+    "agents as tools": 0.5,
 }
 """Of mixes whose programs are long, how many are played for one of another mix."""
 
 
 def programs_about(mix: str) -> st.SearchStrategy[Program]:
     """Programs of one of the mixes."""
-    found = programs_of(MIXES[mix], SPECIAL.get(mix))
+    found = programs_of(MIXES[mix], SPECIAL.get(mix), FIRST.get(mix))
     return st.builds(_with_hooks, found, HOOKS[mix]) if mix in HOOKS else found
 
 
 def _with_hooks(program: Program, hooks: Hooks) -> Program:
-    """What hooks say of results has no order among calls that run together: then each answer has one that runs."""
-    prompts = program.prompts
+    """No agents are called beside hooks.
+
+    What hooks say of results has no order among calls that run together: then each answer has one that runs.
+    """
+    prompts = tuple(tuple(_without_agents(reply) for reply in replies) for replies in program.prompts)
     if any(hook.point == "after_tool" for hook in hooks):
         prompts = tuple(tuple(_with_one_call(reply) for reply in replies) for replies in prompts)
     return replace(program, prompts=prompts, hooks=hooks)
+
+
+def _without_agents(reply: Reply) -> Reply:
+    return replace(reply, calls=tuple(replace(c, tool="safe") if c.tool in KIN else c for c in reply.calls))
 
 
 def _with_one_call(reply: Reply) -> Reply:

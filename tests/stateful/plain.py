@@ -214,5 +214,6 @@ def seen(op: Op) -> tuple[Any, ...]:
         op.restarts if counted else 0,
         op.cancelled,
         op.not_before if op.at == "retry_wait" else None,
+        op.parent,
         calls if op.at == "tools" else (),
     )

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tests.stateful import plain_kin as kin
+from tests.stateful.kin import KIN
 from tests.stateful.people import EXPIRES_MS
 from tests.stateful.plain_asked import Asked, Decided
 from tests.stateful.plain_calls import plan_calls, result_of
 from tests.stateful.plain_disk import CallState, Disk, Op, Row
 from tests.stateful.plain_hooks import Gates, Place, request_place
 from tests.stateful.plain_inbox import Item
-from tests.stateful.programs import ATTEMPTS, MAX_RESTARTS, POLICIES, Reply
+from tests.stateful.programs import ATTEMPTS, MAX_RESTARTS, POLICIES, Prompts, Reply
 
 USAGE = (100, 10, 1_000)
 UNKNOWN = (None, None, None)
@@ -29,6 +31,7 @@ class Around(Protocol):
 
     now: int
     asked: Counter[str]
+    prompts: Prompts
 
     def new_id(self) -> str: ...
 
@@ -64,6 +67,8 @@ class Decision:
     consult: set[int] = field(default_factory=set)
     """Calls whose predicates are asked as soon as this is committed."""
     awaits: bool = False
+    driven: list[int] = field(default_factory=list)
+    """Calls that are operations of their own, to drive from where they stand."""
 
     @property
     def op(self) -> Op:
@@ -78,7 +83,7 @@ class Decision:
 
     def plan(self) -> None:
         """Take steps until one needs an effect, time, or the operation's end."""
-        while self.running.op in self.draft.ops and not self.request and not self.calls:
+        while self.running.op in self.draft.ops and not self.request and not self.calls and not self.driven:
             op = self.op
             if op.at == "tools":
                 if not self._plan_calls(op):
@@ -102,6 +107,8 @@ class Decision:
             elif op.at == "retry_wait" and self.model.now < op.not_before:
                 self.sleeps = True
                 return
+            elif not kin.has_model(self.running.handle):
+                self._end("failed", op.answer, "model_unavailable")
             else:
                 if op.at == "checkpoint" and op.turn == 0 and self._gated(("before_run", 1, 0)):
                     return
@@ -147,6 +154,8 @@ class Decision:
 
         inbox = self.draft.inbox
         writes, steers = inbox.of(op.lane, "write"), inbox.of(op.lane, "steer")
+        if not kin.has_model(self.running.handle):
+            return writes  # what cannot be answered waits on
         follow_ups = inbox.of(op.lane, "follow_up") if op.finish and not steers else []
         return [*writes, *at_once(steers, op.steering), *at_once(follow_ups, op.follow_ups)]
 
@@ -209,6 +218,8 @@ class Decision:
             self._end("failed", number, "restarts_exhausted")
         elif self.running.gates.failed:
             self._end("failed", number, "hook_failed")
+        elif not kin.has_model(self.running.handle):
+            self._end("failed", number, "model_unavailable")
         elif op.restarts >= 2:
             op.at, op.not_before, op.error = "retry_wait", self.model.now, "interrupted"
         else:
@@ -233,7 +244,10 @@ class Decision:
         if self._place_ready(op):
             return True
         plan = plan_calls(op, self.running, self.consult, self.model.now)
-        if plan.settle:
+        left = kin.left_to_drive(self.draft, op, self.running.live, self.model.now)
+        if left and not (plan.settle and op.cancelled):
+            self.driven = left
+        elif plan.settle:
             self._settle([(index, self._result(index, why), False) for index, why in plan.settle])
         elif plan.consult:
             self.consult.update(plan.consult)
@@ -247,6 +261,11 @@ class Decision:
             self.calls = [plan.again]
         elif self._gated(*(("before_tool", op.turn, i) for i in plan.starts)):
             return False
+        elif plan.starts and op.calls[plan.starts[0]].tool in KIN:
+            prompt = op.batch[plan.starts[0]].prompt % len(self.model.prompts)
+            kin.open_child(self.draft, op, plan.starts[0], prompt, self.running.handle, self.model.now)
+            self.names.append("child_started")
+            self.driven = list(plan.starts)
         elif plan.starts:
             for index in plan.starts:
                 call = op.calls[index]
@@ -352,12 +371,12 @@ class Decision:
             "usage": self.draft.totals(op.id),
             "decisions": tuple(sorted(op.decisions)),
             "returned": tuple(item.seen() for item in op.returned),
-            "next": self._open_next(op.lane),
+            "next": self._open_next(op),
         }
 
-    def _open_next(self, lane: str) -> str | None:
+    def _open_next(self, ended: Op) -> str | None:
         """What was submitted and not taken opens the next operation; what else waits is placed before it."""
-        inbox = self.draft.inbox
+        inbox, lane = self.draft.inbox, ended.lane
         submitted = [item for item in inbox.of(lane) if item.submitted]
         if not submitted:
             return None
@@ -368,4 +387,6 @@ class Decision:
         inputs = [entry for item in submitted for entry in inbox.place(item, self.draft, id, "taken")]
         prompt = int(submitted[0].bodies[0][1].split()[1])
         self.draft.open(id, lane, prompt, tuple(inputs), from_tip, self.model.now, self.running.handle)
+        if not kin.has_model(self.running.handle):  # one that is not there says nothing of what comes next
+            kin.configure_as(self.draft.ops[id], ended)
         return id

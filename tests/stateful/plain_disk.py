@@ -95,6 +95,8 @@ class Op:
     decisions: tuple[Decided, ...] = ()
     changed: dict[int, str] = field(default_factory=dict)
     """The ends of calls of this batch that run with other arguments than the model's."""
+    parent: str | None = None
+    """The operation that this one is a call of."""
 
     def copy(self) -> Op:
         calls = [replace(call) for call in self.calls]
@@ -129,6 +131,8 @@ class Disk:
     inbox: Inbox = field(default_factory=Inbox)
     asked: int = 0
     """How much was ever asked."""
+    kin: dict[str, int] = field(default_factory=dict)
+    """The calls that became operations, in that order, and with which handle a host opens their lanes."""
 
     def copy(self) -> Disk:
         return Disk(
@@ -144,6 +148,7 @@ class Disk:
             self.name,
             self.inbox.copy(),
             self.asked,
+            dict(self.kin),
         )
 
     def asking(self, lane: str) -> list[int]:

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from tests.stateful.kin import FROM_NEWEST, FROM_OLDEST
 from tests.stateful.moves import MOVES
 from tests.stateful.people import Decide
 from tests.stateful.plain import Died, Faulted, Refused
+from tests.stateful.plain_abort import PlainAborts
+from tests.stateful.plain_kin import call_on, lane_of, unsettled_beside
 from tests.stateful.plain_moves import PlainMoves
 from tests.stateful.plain_pass import Observer
 from tests.stateful.plain_people import PlainPeople
@@ -70,7 +73,7 @@ Action: TypeAlias = Step | Open | Reopen | Elapse
 
 
 @dataclass
-class PlainHost(PlainPeople, PlainMoves):
+class PlainHost(PlainPeople, PlainMoves, PlainAborts):
     """The plain model as one that plays steps."""
 
     def before(self, step: Step) -> list[Action]:
@@ -86,6 +89,8 @@ class PlainHost(PlainPeople, PlainMoves):
         count = len(self.disk.entries) + 1
         if isinstance(step, MOVES):
             return self.concrete_move(step)
+        if getattr(step, "lane", 0) >= FROM_NEWEST:  # of a call, or the first one where there is none
+            step = self._on_lane_of_call(step)
         match step:
             case SetLabel():
                 return replace(step, entry=step.entry % count)
@@ -93,8 +98,10 @@ class PlainHost(PlainPeople, PlainMoves):
                 return replace(step, entry=entry % count)
             case CreateBranch(at=int(at)) | MakeLane(at=int(at)):
                 return replace(step, at=at % count)
-            case Close() if len(self.passes) > 1 and self.failing is not None:
+            case Close() if self.several and self.failing is not None:
                 return Kill()  # which of several passes would meet the failing write is not determined
+            case Abort(lane, op) if self._unsettled_beside(self._lane(lane), op):
+                return Kill()
             case Advance():
                 return self._elapse()
             case CancelQueued(item=back):
@@ -193,7 +200,7 @@ class PlainHost(PlainPeople, PlainMoves):
         return Elapse(first[0] if first else ADVANCE_MS)
 
     def _close(self) -> Any:
-        was, self.muted = self.phase, self.muted or len(self.passes) > 1  # several passes end in no order
+        was, self.muted = self.phase, self.muted or self.several  # several passes end in no order
         if was == "down":
             return "nothing"
         if was == "open":
@@ -245,7 +252,7 @@ class PlainHost(PlainPeople, PlainMoves):
         return "done"
 
     def _on_lane(self, action: Action, label: str) -> Any:
-        lane = LANES[action.lane]  # type: ignore[union-attr]
+        lane = self._lane(action.lane)  # type: ignore[union-attr]
         self.make_lane(lane, None)
         current = self.disk.lanes[lane].current
         match action:
@@ -261,7 +268,7 @@ class PlainHost(PlainPeople, PlainMoves):
                 if current is None:
                     self.finished.append((label, ("nothing",)))
                 else:
-                    self.drive(Observer(label, lane, True), current, 0)
+                    self.drive(Observer(label, lane, True), current, self.disk.kin.get(call_on(lane), 0))
             case Say() | Submit() | CancelQueued():
                 return self.talk(lane, action)
             case Decide():
@@ -284,6 +291,23 @@ class PlainHost(PlainPeople, PlainMoves):
             case _:
                 raise AssertionError(f"{action} is no step of a lane")
         return "started"
+
+    def _on_lane_of_call(self, step: Any) -> Any:
+        calls = list(self.disk.kin.items())
+        if not calls:
+            return replace(step, lane=0)
+        number = len(calls) - 1 - (step.lane - FROM_NEWEST) % len(calls)
+        handle = {"handle": calls[number][1]} if hasattr(step, "handle") else {}
+        return replace(step, lane=FROM_OLDEST + number, **handle)
+
+    def _unsettled_beside(self, lane: str, op: int | None) -> bool:
+        current = self.disk.lanes[lane].current if lane in self.disk.lanes else None
+        if current is None or (op is not None and current != f"op-{op}"):
+            return False
+        return unsettled_beside(self.disk, self.disk.ops[current], list(self.passes))
+
+    def _lane(self, lane: int) -> str:
+        return LANES[lane] if lane < FROM_OLDEST else lane_of(list(self.disk.kin)[lane - FROM_OLDEST])
 
     def _id(self, op: int | None) -> str:
         return self.new_id() if op is None else f"op-{op}"

@@ -10,9 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.stateful import plain_kin as kin
+from tests.stateful.kin import called_handle, spoken
 from tests.stateful.people import CHANGED
 from tests.stateful.plain import Faulted, Refused
-from tests.stateful.plain_calls import alone_in_group, predicate_of, result_of, waits_for
+from tests.stateful.plain_calls import alone_in_group, predicate_of, waits_for
 from tests.stateful.plain_decision import Decision
 from tests.stateful.plain_disk import Disk, Op
 from tests.stateful.plain_hooks import Gates, PlainHooked, request_place
@@ -45,6 +47,9 @@ class Pass:
     gates: Gates = field(default_factory=Gates)
     within: str | None = None
     """What becomes of the request under an abort, if it is hooks that hang: it was not sent, or its answer is whole."""
+    slept_at: int = 0
+    caller: tuple[str, int] | None = None
+    """The lane of the pass that drives it, and the call that it is there, if it is one."""
     said: dict[int, bool | str] = field(default_factory=dict)
     """What predicates have said."""
     said_of: Any = None
@@ -129,40 +134,14 @@ class PlainRuns(PlainHooked):
             return
         if current is None:
             raise Refused("NoActiveOperation")
+        if self.disk.ops[current].parent is not None:
+            raise Refused("LaneBusy")
         running = self.passes.get(observer.lane)
         if running is None:
             running = self.passes[observer.lane] = Pass(observer.lane, current, handle)
             running.gates = self.gates_of(current, handle)
         running.observers.append(observer)
         self.advance(running)
-
-    def abort(self, lane: str, op: str) -> tuple[Any, ...]:
-        if op != self.disk.lanes[lane].current:
-            record = self.settled(lane, op)
-            return ("abort", False, record["status"], record["returned"])
-        if self.disk.ops[op].cancelled:
-            return ("abort", False, "cancel_requested", tuple(item.seen() for item in self.disk.ops[op].returned))
-        after = self.disk.copy()
-        returned = tuple(after.inbox.of(lane, "steer", "follow_up"))
-        for item in returned:
-            after.inbox.take_out(item, "returned", op)
-        after.ops[op].cancelled, after.ops[op].returned = True, returned
-        after.ops[op].asking.clear()
-        self.commit("abort", after)
-        running = self.passes.get(lane)
-        if running is not None:
-            answered, outcomes = None, []
-            if running.request is not None:
-                self.reach("effect.model.end")
-                answered = (running.within or "aborted", running.request)
-                running.request = running.unsaved = running.within = None
-            for index in running.live:
-                self.reach("effect.tool.end")
-                outcomes.append((index, result_of(self.disk.ops[op].calls[index], "aborted"), False))
-            running.live.clear()
-            running.gates.drop()
-            self.advance(running, answered, outcomes)
-        return ("abort", True, "cancel_requested", tuple(item.seen() for item in returned))
 
     def result(self, lane: str, op: str) -> Any:
         """A settled record is the session's: any lane tells it. What is open is its lane's."""
@@ -234,7 +213,18 @@ class PlainRuns(PlainHooked):
         if running.unsaved is not None:
             return running.unsaved[1]
         expiries = [asked.expires_at for asked in op.asking.values() if asked.expires_at is not None]
-        return op.not_before if running.sleeping else min(expiries, default=None)
+        return self.wakes_at(running) if running.sleeping else min(expiries, default=None)
+
+    def wakes_at(self, running: Pass) -> int:
+        """When a pass that sleeps goes on."""
+        wake = kin.wake_of(self.disk, self.disk.ops[running.op], running.slept_at)
+        assert wake is not None
+        return wake
+
+    @property
+    def several(self) -> bool:
+        """Whether more than one pass runs that does not wait for another."""
+        return len(self.passes) - len({run.caller for run in self.passes.values()} - {None}) > 1
 
     def save_frames(self, running: Pass) -> None:
         if running.unsaved is not None:
@@ -250,7 +240,8 @@ class PlainRuns(PlainHooked):
             for running in passes.values():
                 if running.request is not None:
                     self.reach("effect.model.end")
-                for _ in running.live:
+                calls = self.disk.ops[running.op].calls
+                for _ in [index for index in running.live if calls[index].status == "effect_pending"]:
                     self.reach("effect.tool.end")
                 self.save_frames(running)
         if ending is not None:
@@ -288,6 +279,8 @@ class PlainRuns(PlainHooked):
                 del self.passes[running.lane]
                 record = self.disk.results[running.op]
                 self.finished += [(each.label, ("settled", record)) for each in running.observers]
+                if running.caller is not None:
+                    self._called(running.caller, record)
                 return
             answered, outcomes = None, []
             if decision.request:
@@ -304,19 +297,45 @@ class PlainRuns(PlainHooked):
                 continue
             if decision.sleeps:
                 self._sleep(running, ("waiting", op.not_before, op.attempt + 1, op.error), for_retry=True)
+            elif decision.driven:
+                self._drive_child(running, op, decision.driven[0])
+            elif decision.awaits and any(kin.children_of(self.disk, op)):
+                self._sleep(running, kin.waiting_of(self.disk, op), for_retry=True)
             elif decision.awaits:
                 reasons = [asked.reason() for _, asked in sorted(op.asking.items())]
                 self._sleep(running, ("waiting", self.due(running), tuple(reasons)), for_retry=False)
             return
+
+    def _drive_child(self, running: Pass, op: Op, index: int) -> None:
+        """Go on with the operation that a call is."""
+        running.live.append(index)
+        call = kin.call_of(op, index)
+        if call in self.disk.results:
+            self._called((running.lane, index), self.disk.results[call])
+            return
+        handle = called_handle(running.handle, op.calls[index].tool)
+        lane = kin.lane_of(call)
+        self.passes[lane] = Pass(lane, call, handle, caller=(running.lane, index))
+        self.advance(self.passes[lane])
+
+    def _called(self, caller: tuple[str, int], record: dict[str, Any] | None) -> None:
+        """The operation that is this call has ended, or waits if there is no record."""
+        lane, index = caller
+        running = self.passes[lane]
+        running.live.remove(index)
+        tool = self.disk.ops[running.op].calls[index].tool
+        self.advance(running, None, [] if record is None else [(index, kin.outcome_of(record, tool), False)])
 
     def _sleep(self, running: Pass, waiting: tuple[Any, ...], *, for_retry: bool) -> None:
         """Those who do not sit it out are told; the pass is over where nobody does."""
         staying = [each for each in running.observers if (each.wait if for_retry else each.answers)]
         self.finished += [(each.label, waiting) for each in running.observers if each not in staying]
         running.observers = staying
-        running.sleeping = for_retry and bool(staying)
+        running.sleeping, running.slept_at = for_retry and bool(staying), self.now
         if not staying:
             del self.passes[running.lane]
+            if running.caller is not None:
+                self._called(running.caller, None)
 
     def _request(self, running: Pass, op: Op) -> Any:
         self.reach("effect.model.start")
@@ -334,7 +353,7 @@ class PlainRuns(PlainHooked):
         self.requests.append((op.id, op.attempt, op.model, settings, self._offered(running, op), shown))
         last = next(text for kind, text, *_ in reversed(shown) if kind == "user" and text.startswith("prompt "))
         replies = self.prompts[int(last.split()[1])]
-        reply = replies[number] if number < len(replies) else Reply()
+        reply = spoken(replies[number] if number < len(replies) else Reply(), running.handle)
         if reply.kind == "hang":
             running.request = reply
             running.unsaved = ("half an answer", self.now + FRAMES_EVERY_MS)

@@ -83,7 +83,7 @@ class _Played:
             raise Differs(f"\n{error!r}\nafter\n{steps}\nof\n{self.program!r}") from error
 
     async def _act(self, action: Action, label: str) -> None:
-        several = len(self.plain.passes) > 1
+        several = self.plain.several
         want = self.plain.play(action, label)
         ends = dict(self.plain.finished)
         self.done.append(f"{action} -> {_brief(want)}{f' and {_brief(ends)}' if ends else ''}")

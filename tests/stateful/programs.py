@@ -12,24 +12,29 @@ from typing import Literal, TypeAlias
 from hypothesis import strategies as st
 
 from tests.stateful.hooks import Hooks
+from tests.stateful.kin import KIN, TOOLS_OF_KIN
 from tests.stateful.moves import Move
 from tests.stateful.people import ASKED_POLICIES, AskedTool, Decide
 from tests.stateful.talk import Talk
 
-ToolName: TypeAlias = Literal["safe", "key", "never", "alone", "ghost"] | AskedTool
+ToolName: TypeAlias = Literal["safe", "key", "never", "alone", "ghost", "agent", "kin", "deep"] | AskedTool
 POLICIES = {"safe": "safe", "key": "idempotent", "never": "never", "alone": "safe", **ASKED_POLICIES}
 """The tools of an agent and their replay policies; no agent has a ``ghost``."""
-BARRIERS = ("alone", "locked")
+BARRIERS = ("alone", "locked", *KIN)
 ABSENT = ("key", "maybe", "check")
-TOOLS_OF_HANDLE: tuple[tuple[str, ...], ...] = (tuple(POLICIES), tuple(each for each in POLICIES if each not in ABSENT))
+TOOLS_OF_HANDLE: tuple[tuple[str, ...], ...] = (
+    (*POLICIES, "agent", "kin"),
+    (*(each for each in POLICIES if each not in ABSENT), "agent", "kin"),
+    *TOOLS_OF_KIN,
+)
 """What the agent of each handle can do: the second knows fewer tools."""
 LANES = BRANCHES = ("main", "side", "third")
 SETTINGS: tuple[dict[str, int], ...] = ({}, {"heat": 1})
 TOOL_CHOICES: tuple[tuple[str, ...], ...] = (
     (),
-    ("safe", "alone"),
-    ("safe", "never", "alone"),
-    ("asked", "locked", "safe"),
+    ("safe", "alone", "agent", "kin"),
+    ("safe", "never", "alone", "agent", "kin"),
+    ("asked", "locked", "safe", "agent", "kin"),
 )
 RETRY_AFTER_MS = 37
 FRAMES_EVERY_MS = 100
@@ -48,6 +53,8 @@ class Call:
     end: Literal["ok", "raise", "stop"] = "ok"
     hang: int = 0
     rank: int = 0
+    prompt: int = 0
+    """What an agent is asked."""
 
 
 @dataclass(frozen=True)
@@ -281,9 +288,10 @@ _settings = st.sampled_from([None, 0, 1])
 _text = st.sampled_from(["appended", None])
 _call = st.builds(
     Call,
-    st.sampled_from(["safe", "safe", "key", "never", "never", "alone", "ghost"]),
+    st.sampled_from(["safe", "safe", "safe", "key", "key", "never", "never", "never", "alone", "ghost", "agent"]),
     st.sampled_from(["ok", "ok", "ok", "raise", "stop"]),
     st.sampled_from([0, 0, 0, 1, 2]),
+    st.integers(0, 3),
     st.integers(0, 3),
 )
 _hanging = st.builds(
@@ -396,11 +404,14 @@ def programs(*, phrases_max: int) -> st.SearchStrategy[Program]:
 
 
 def programs_of(
-    mix: st.SearchStrategy[tuple[Step, ...]], special: st.SearchStrategy[Reply] | None = None
+    mix: st.SearchStrategy[tuple[Step, ...]],
+    special: st.SearchStrategy[Reply] | None = None,
+    first: st.SearchStrategy[tuple[Reply, ...]] | None = None,
 ) -> st.SearchStrategy[Program]:
     """Programs that are about one thing, two phrases of it, with something else between them.
 
-    ``special``: replies that the mix has something to do with, where others would not do.
+    ``special``: replies that the mix has something to do with, where others would not do. ``first``: what every other
+    prompt gets first.
     """
     steps = st.tuples(mix, st.one_of(_nothing, _single, _phrases()), mix)
     lasting = st.builds(lambda first, rest: (first, *rest), _lasting, _replies)
@@ -409,4 +420,7 @@ def programs_of(
         each = st.integers(0, 3).flatmap(lambda number: special if number else _reply)
         replies = st.lists(each, min_size=1, max_size=4).map(tuple)
     prompts = st.lists(replies, min_size=2, max_size=4).map(tuple)
+    if first is not None:
+        about = st.builds(lambda first, rest: (*first, *rest), first, _replies)
+        prompts = st.tuples(about, lasting, st.one_of(about, _replies), lasting)
     return st.builds(Program, steps.map(lambda each: tuple(step for phrase in each for step in phrase)), prompts)

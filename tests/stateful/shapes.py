@@ -7,12 +7,14 @@ from typing import Any
 
 from agentlane import (
     AssistantMessage,
+    ChildReason,
     Custom,
     ModelIdentity,
     Operation,
     OperationResult,
     QueuedInput,
     Receipt,
+    RetryReason,
     ToolResultMessage,
     Usage,
     UserMessage,
@@ -20,6 +22,7 @@ from agentlane import (
 from agentlane.data.approvals import Approval, Decision, arguments_digest
 from agentlane.data.entries import EntryBody
 from agentlane.data.results import ApprovalReason, Waiting
+from agentlane.ids import call_id
 from agentlane.machine.context import NOT_AVAILABLE
 from agentlane.machine.outcomes import ABORTED, CUT, DENIED, EXPIRED, INTERRUPTED, NOT_STARTED, PROGRESS
 
@@ -33,6 +36,13 @@ TEXTS = {
     EXPIRED: "expired",
     f"{DENIED} Reason: why": "denied: why",
 }
+FAILURES = {
+    "overloaded": "scripted failure: overloaded",
+    "stream_cut": "the model's stream ended without its end",
+    "restarts_exhausted": "times during one turn",
+    "model_unavailable": "is not among the models",
+}
+"""What a failed run of another agent is told to have met."""
 
 
 class Names:
@@ -47,6 +57,8 @@ class Names:
         """What waited in inboxes: its ids, and the plain model's numbers."""
         self.asked: dict[str, int] = {}
         """What people were asked: its ids, and the plain model's numbers."""
+        self.kin: dict[str, int] = {}
+        """The calls that became operations, and with which handle a host opens their lanes."""
         self.receipts: set[tuple[str, Any]] = set()
         """The receipts that there are, by lane and key."""
 
@@ -58,6 +70,28 @@ class Names:
         """The operation with this id is the one that the plain model calls so."""
         if label is not None and id is not None and label not in self.operations:
             self.operations[label], self.labels[id] = id, label
+
+    def take_calls(self, calls: dict[str, int]) -> None:
+        """These calls became operations."""
+        self.kin = dict(calls)
+        for label in calls:
+            _, answer, index = label.split("-")
+            self.take_operation(label, call_id(self.entries[int(answer)], int(index)))
+
+    def lane(self, name: str) -> str:
+        """A lane as the plain model calls it: that of a call by the call."""
+        kind, _, id = name.partition(":")
+        return f"{kind}:{self.label(id)}" if id else name
+
+    def lane_id(self, lane: str) -> str:
+        """The same, the other way round."""
+        kind, _, label = lane.partition(":")
+        return f"{kind}:{self.operation(label)}" if label else lane
+
+    def lane_of_call(self, number: int) -> tuple[str, int]:
+        """The lane of a call, by how many there were before, and with which handle it is opened."""
+        label, handle = list(self.kin.items())[number]
+        return self.lane_id(f"child:{label}"), handle
 
     def take_items(self, numbers: list[int], ids: list[str]) -> None:
         """These wait."""
@@ -127,7 +161,7 @@ class Names:
         """A terminal record. The prompt is told by the caller, who knows the entries."""
         usage = record.usage
         return {
-            "lane": record.lane,
+            "lane": self.lane(record.lane),
             "inputs": tuple(self.numbers[each] for each in record.inputs),
             "status": record.status,
             "code": record.code,
@@ -167,7 +201,7 @@ class Names:
         return (
             self._asked(asked.approval_id),
             self.label(asked.operation_id),
-            asked.lane,
+            self.lane(asked.lane),
             self.call(asked.call_id),
             asked.tool,
             asked.kind,
@@ -205,6 +239,11 @@ class Names:
                     reason.tool,
                     reason.expires_at,
                 )
+            case RetryReason():
+                return ("retry", reason.not_before, reason.attempt, reason.error.code)
+            case ChildReason():
+                assert reason.lane == self.lane_id(f"child:{self.label(reason.call_id)}")
+                return ("child", self.label(reason.operation_id), tuple(self._reason(each) for each in reason.reasons))
             case _:
                 raise AssertionError(f"nobody waits for {reason!r}")
 
@@ -216,7 +255,7 @@ class Names:
             (c.tool, c.status, c.policy, c.attempt, c.replays, self._asked(c.approval_id)) for c in operation.calls
         )
         return (
-            operation.lane,
+            self.lane(operation.lane),
             operation.at,
             tuple(self.numbers[each] for each in operation.inputs),
             operation.turn,
@@ -224,6 +263,7 @@ class Names:
             operation.restarts,
             operation.cancel_requested_at is not None,
             operation.not_before,
+            self.label(operation.parent_operation_id),
             calls,
         )
 
@@ -262,6 +302,8 @@ def _without_hooks(text: str) -> str:
         return "unusable"
     if "are not valid" in last:
         return "unfit"
+    if last.startswith("The agent "):
+        return "failed: " + next(code for code, why in FAILURES.items() if why in last)
     return "raised" if last.endswith("failed: ValueError: on purpose") else last
 
 

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 QueuedKind: TypeAlias = Literal["steer", "follow_up", "next_run"]
 REQUEST_IDS = ("r-0", "r-1", "r-2")
-PLACING: tuple[tuple[Literal["all", "one"], Literal["all", "one"]], ...] = (("all", "one"), ("one", "all"))
+PLACING: tuple[tuple[Literal["all", "one"], Literal["all", "one"]], ...] = (
+    ("all", "one"),
+    ("one", "all"),
+    *[("all", "one")] * 4,  # type: ignore[list-item]
+)
 """How the agent of each handle takes what waits: its steering, its follow-ups."""
 
 

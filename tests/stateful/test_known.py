@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.stateful.kin import FROM_NEWEST
 from tests.stateful.play import run
 from tests.stateful.programs import (
     Abort,
@@ -40,6 +41,8 @@ HANG, DONE, CUT = Reply("hang"), Reply(), Reply("cut")
 CALLS = (Reply("calls", (Call("safe", hang=1),)), DONE, Reply("length"))
 BATCH = Reply("calls", (Call("safe", rank=2), Call("never", hang=2, rank=1), Call("key"), Call("alone", hang=1)))
 LATER = Reply("fail", after_ms=37)
+ASK, ASK_FURTHER = Reply("calls", (Call("agent", prompt=1),)), Reply("calls", (Call("safe"), Call("kin", prompt=2)))
+ITS = FROM_NEWEST
 
 KNOWN = {
     "what a failed write left is there once its storage was closed": Program(
@@ -141,6 +144,26 @@ KNOWN = {
             Say(request=0),
         ),
         ((HANG, CUT),),
+    ),
+    "three agents below each other, aborted from below, between and above": Program(
+        (Run(), Abort(ITS), Run(), Abort(ITS + 1), Run(), Close(), Resume(), Abort(), Run(), Kill(), Abort(), Resume()),
+        ((ASK,), (ASK_FURTHER,), (HANG, HANG)),
+    ),
+    "agents that wait, while one caller sits it out and one does not": Program(
+        (Accept(), Drive(wait=False), Drive(), Drive(wait=False), Configure(ITS, 1), Advance(), Abort(ITS), Run()),
+        ((ASK, ASK), (ASK_FURTHER,), (LATER, LATER)),
+    ),
+    "gone on with by a process that knows one agent less": Program(
+        (Run(), Say(ITS), Kill(), Drive(handle=1), Run(), Submit(ITS, 1), Kill(), Drive(handle=1), Drive(ITS)),
+        ((ASK,), (ASK_FURTHER,), (HANG, DONE)),
+    ),
+    "an abort leaves what the lane of a call went on with, whose end is not taken yet": Program(
+        (Run(), Kill(), Abort(ITS), Submit(ITS, 1), KillAt(3), Resume(), Abort(), Resume(), Drive(ITS)),
+        ((ASK,), (HANG, DONE)),
+    ),
+    "the lane of a call goes on by itself": Program(
+        (Run(), Submit(ITS, 1), Drive(ITS), Kill(), Abort(ITS), Resume(), Drive(ITS), Run(ITS), Accept(ITS)),
+        ((ASK,), (HANG, DONE)),
     ),
     "two lanes that hang, closed together": Program(
         (Run(), Run(1, 1), Advance(), Close(), Resume(), Resume(1), Abort(1)), ((HANG, BATCH), (HANG, HANG, LATER))

@@ -30,6 +30,7 @@ from agentlane.testing.gates import Hold
 from tests.stateful import programs as p
 from tests.stateful.effects import Effects
 from tests.stateful.hooks import Hooks
+from tests.stateful.kin import FROM_OLDEST
 from tests.stateful.looks import Looker
 from tests.stateful.moves import MOVES
 from tests.stateful.moving import Hands
@@ -312,7 +313,10 @@ class World:
         return "done"
 
     async def _handle(self, lane: int, handle: int = 0) -> AgentLane[Any, Any]:
-        name = p.LANES[lane]
+        if lane >= FROM_OLDEST:
+            name, handle = self.names.lane_of_call(lane - FROM_OLDEST)
+        else:
+            name = p.LANES[lane]
         if (name, handle) not in self._handles:
             agent = self.trace.agent(self.effects.agent(handle))
             self._handles[name, handle] = await self._here().lane(name, agent)

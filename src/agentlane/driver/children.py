@@ -43,8 +43,10 @@ def children_of(lane: LaneCore) -> Iterator[LaneCore]:
         return
     for index, call in enumerate(operation.state.calls):
         if isinstance(call, WaitingChild):
-            child = lane.lanes.get(child_lane(call_id(operation.state.answer, index)))
-            if child is not None and child.operation is not None:
+            id = call_id(operation.state.answer, index)
+            child = lane.lanes.get(child_lane(id))
+            # It may have ended, and its lane gone on by itself, before the parent has taken its end.
+            if child is not None and child.operation is not None and child.operation.id == id:
                 yield child
 
 
