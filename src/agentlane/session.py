@@ -39,13 +39,15 @@ from agentlane.errors import (
     UnknownBranch,
     WouldDeadlock,
 )
+from agentlane.forking import Scope, fork
 from agentlane.histories.findings import HistoryFormat, ImportReport
 from agentlane.histories.read import read_history
 from agentlane.ids import call_index
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
 from agentlane.session_data import SessionData
-from agentlane.storage.contract import Commit, Compacted, SessionStorage, Store
+from agentlane.storage.contract import Commit, Compacted, SessionInfo, SessionStorage, Store
+from agentlane.storage.open import Target
 from agentlane.waiting import finish
 from agentlane.watch import SessionSource, Watch, checked_options
 
@@ -227,6 +229,55 @@ class Session(SessionData):
         operations = [core.operation for core in self._cores.values() if core.operation is not None]
         found = [approval for operation in operations for approval in open_approvals(operation)]
         return sorted(found, key=lambda each: (each.asked_at, each.approval_id))
+
+    # Copies.
+
+    async def fork(
+        self,
+        target: Target | None = None,
+        *,
+        scope: Scope | None = None,
+        branch: str | None = None,
+        at: str | None = None,
+        before: bool = False,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SessionInfo:
+        """Make another session of this one as it is now; it is whole and durable on return, and nobody has it open.
+
+        ``scope="tree"`` (the default) copies all entries and branches. ``scope="branch"``, which need not be said where
+        ``branch`` or ``at`` is given, copies one branch: ``branch`` (which may be left out where there is only one) up
+        to its tip, or to its entry ``at``, or with ``before=True`` to the one before that. Entries keep ids, times and
+        sequence numbers, and what is written to the fork comes behind those of this session. Lanes come with their
+        configuration and idle; the session's name, labels of the entries, and the application's values and lists come
+        too. Operations, what they hold and what waits for them, their records, receipts and the usage ledger stay here:
+        a call under way has no result there, and the next accept gives it one.
+
+        ``target``: where the fork is to be; None: in the store of this session (for a session that is one ``.jsonl``
+        file: in a file beside it), else a path as ``open_session`` takes it, or a store. ``session_id`` is given to
+        the fork (None: a new id, and for a ``.jsonl`` path its stem). ``metadata`` becomes the fork's; None: this
+        session's. Its key ``forked_from`` says ``session``, ``seq`` (the newest number there was), and for a branch
+        ``branch`` and ``entry``, unless ``metadata`` has that key itself.
+
+        Runs beside everything else, on a session that is open for reading too. Memory is bounded but for ids. Cancelled
+        or failed it leaves no session (cancelled at the very end, a whole one).
+
+        Raises ``UnknownBranch``, also where one must be named; ``UnknownEntry`` for an ``at`` that is not on the
+        branch; ``InvalidMessage`` for arguments that do not go together or a target that is none; ``InvalidWrite`` for
+        an id that is taken; and what the target raises when a session is made there.
+        """
+        return await fork(
+            self._runtime,
+            self._store,
+            self._cores,
+            target,
+            scope=scope,
+            branch=branch,
+            at=at,
+            before=before,
+            session_id=session_id,
+            metadata=metadata,
+        )
 
     # Life.
 

@@ -53,13 +53,13 @@ class Bench:
             return SqliteStore(folder / "work.db", durability=self._durability)
         return JsonlStore(folder, durability=self._durability)
 
-    async def after_kill(self, look: Callable[[Session], Awaitable[Any]]) -> Any:
+    async def after_kill(self, look: Callable[[Session], Awaitable[Any]], session_id: str | None = None) -> Any:
         """What ``look`` sees in the session that a kill would leave now."""
         self._copies += 1
         copy = self.folder.with_name(f"copy-{self._copies}")
         subprocess.run(["cp", "-R", str(self.folder), str(copy)], check=True)
         store = self.store(copy)
-        async with open_session(store, create=False) as session:
+        async with open_session(store, session_id=session_id, create=False) as session:
             seen = await look(session)
         await store.close()
         return seen
@@ -153,6 +153,9 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         assert await bench.after_kill(lambda s: s.label(entry.id)) == "a label"
         await session.record_usage(Usage(cost_nanos=7))
         assert (await bench.after_kill(_stats)).usage.cost_nanos == 7
+        forked = await session.fork(session_id="copy")
+        assert (await bench.after_kill(lambda s: s.entry(entry.id), forked.id)) == entry
+        await live.delete("copy")
         await lane.configure(settings={"warm": True})
         assert await bench.after_kill(looking(_settings)) == {"warm": True}
 

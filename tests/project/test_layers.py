@@ -23,7 +23,10 @@ FLOORS = {
     "machine": {"machine"},
     "declarations": {"agent", "agent_tool", "approval", "hooks", "model", "output", "tool", "tool_context"},
     "driver": {"driver"},
-    "objects": {"branch", "inspection", "lane", "lane_inbox", "opening", "session", "session_data", "stream", "watch"},
+    "objects": {
+        *("branch", "forking", "inspection", "lane", "lane_inbox", "opening", "session", "session_data", "stream"),
+        "watch",
+    },
     "surface": {"__init__"},
     "testing": {"testing"},
     "edges": {"cli", "host", "mcp", "models", "telemetry"},

@@ -113,6 +113,13 @@ class JsonlStore:
         store._only = check_session_id(resolved.stem)
         return store
 
+    def whole_folder(self) -> JsonlStore:
+        """This store, or for one of a single file a store of all the files in its folder, with the same options."""
+        if self._only is None:
+            return self
+        durability: Durability = "disk" if self._durable else "process"
+        return JsonlStore(self._folder, durability=durability, clock=self._clock, ids=self._ids, files=self._files)
+
     @property
     def capabilities(self) -> Capabilities:
         """Persistent, and owned across processes."""

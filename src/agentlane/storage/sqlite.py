@@ -138,6 +138,8 @@ class SqliteStore:
             metadata=clean_object({} if metadata is None else metadata, "metadata"),
         )
         load = Load(info, last_seq)
+        if await self._query(lambda database: reads.load_session(database, info.id), None) is not None:
+            raise InvalidWrite(f"session {info.id!r} exists already; take another id", id=info.id)
         await self._make_file()
         with usable(self.path):
             use = await attach(self.path, self._options, write=True, session_id=info.id)
