@@ -164,14 +164,14 @@ async def test_killed_at_each_page_in_the_store_of_the_session(kind: str, tmp_pa
 
 FILL = """
 import asyncio, sys
-from agentlane import TextPart, UserMessage, Uuid7Source
+from agentlane import SystemClock, TextPart, UserMessage, Uuid7Source
 from agentlane.data import codec
 from agentlane.storage import Address, EntryRow, JsonlStore, ValueRow
 
 folder, count = sys.argv[1], int(sys.argv[2])
 
 async def pages():
-    ids = Uuid7Source()
+    ids = Uuid7Source(SystemClock())
     payload = codec.encode(UserMessage(content=(TextPart(text="x" * 500),)))
     parent, page = None, []
     for number in range(1, count + 1):

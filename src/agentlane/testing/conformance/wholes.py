@@ -250,6 +250,8 @@ async def s27_a_refused_load_leaves_nothing(bench: Bench) -> None:
             await bench.store.load(_paged([entry]), last_seq=8, session_id="new")
         storage = await bench.store.open("new")
         equal(await storage.scan(), [entry, child], "S27", "a session after a refused load of its id")
+        with raises(InvalidWrite, "S27", "a load with the id of a session that is open"):
+            await bench.store.load(_paged([entry]), last_seq=8, session_id="new")
         await storage.close()
         await bench.renew_store()
 
