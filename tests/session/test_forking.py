@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from agentlane import InvalidMessage, ListAddress, Prompt, Session, Settled, UnknownBranch, UnknownEntry, open_session
+from agentlane import (
+    InvalidMessage,
+    ListAddress,
+    Prompt,
+    Session,
+    Settled,
+    UnknownBranch,
+    UnknownEntry,
+    forking,
+    open_session,
+)
 from agentlane.errors import (
     InvalidDefinition,
     InvalidName,
@@ -224,8 +234,9 @@ async def test_a_fork_is_of_one_moment(place: Place, scope: Any) -> None:
     assert await check_invariants(session) == []
 
 
-async def test_a_fork_is_cut_at_each_entry_of_every_kind(place: Place) -> None:
+async def test_a_fork_is_cut_at_each_entry_of_every_kind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parents are there wherever it is cut: inside a batch, before its answer, at the root (then it is empty)."""
+    monkeypatch.setattr(forking, "_PATH_ROWS", 3)
     session = await place.open()
     lane = await session.lane("main", speaker())
     await lane.append_custom("note", {"first": True})
