@@ -47,6 +47,7 @@ from agentlane.lane import AgentLane
 from agentlane.names import check_name
 from agentlane.session_data import SessionData
 from agentlane.storage.contract import Commit, Compacted, SessionInfo, SessionStorage, Store
+from agentlane.storage.exchange import ExchangeFile, write_export
 from agentlane.storage.open import Target
 from agentlane.waiting import finish
 from agentlane.watch import SessionSource, Watch, checked_options
@@ -278,6 +279,25 @@ class Session(SessionData):
             session_id=session_id,
             metadata=metadata,
         )
+
+    async def export(self, file: ExchangeFile) -> None:
+        """Write all of the session as it is now to ``file``, operations that are open included.
+
+        ``file`` is a path, at which nothing may be (whole and synced on return, else not there), or a binary file
+        object. ``store.import_session`` makes a session of it, in any store; named ``{session id}.jsonl`` it can be
+        opened where it is, too. Runs beside everything else, on a session that is open for reading too; memory is
+        bounded. Failed or cancelled it leaves no file, and in a file object a part that is refused.
+
+        Raises ``InvalidWrite`` for a path at which there is something, ``InvalidName`` for one where nothing can be,
+        ``SessionOwned`` while another export is written there, ``InvalidMessage`` for what is neither a path nor a
+        binary file, and ``OSError`` of the file.
+        """
+        self._runtime.check()
+        snapshot = await self._runtime.storage.snapshot()
+        try:
+            await write_export(snapshot, file)
+        finally:
+            await snapshot.close()
 
     # Life.
 

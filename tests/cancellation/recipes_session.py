@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agentlane import Usage, open_session
+from agentlane.storage import MemoryStore
 from agentlane.testing import FailingStore
 from tests.cancellation.recipes import Call, recipe
 from tests.cancellation.world import LIST, VALUE, World
@@ -130,6 +131,22 @@ async def fork(world: World) -> Call:
                 assert len(await reader.scan()) == len(await world.session.entries())
                 await reader.close()
                 await world.store.delete("forked")
+
+    return call
+
+
+@recipe("Session.export")
+async def export(world: World) -> Call:
+    """There, and whole, or not there."""
+    path = world.folder / "exported"
+
+    async def call() -> None:
+        try:
+            await world.session.export(path)
+        finally:
+            if path.exists():
+                await MemoryStore().import_session(path)
+                path.unlink()
 
     return call
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Sequence
 
 from agentlane import SystemClock
-from agentlane.storage import Address, EntryRow, JsonlStore, Row, SessionStorage, SetValue, SqliteStore
+from agentlane.storage import Address, EntryRow, Exchange, JsonlStore, Row, SessionStorage, SetValue, SqliteStore
 from tests.cancellation.recipes import Call, opened, recipe
 from tests.cancellation.world import World
 
@@ -57,6 +58,26 @@ async def delete(world: World) -> Call:
 async def open_operations(world: World) -> Call:
     await world.accept("hello")
     return world.store.open_operations
+
+
+@recipe("Exchange.export")
+async def export(world: World) -> Call:
+    store = world.store
+    assert isinstance(store, Exchange)
+    return lambda: store.export("s", io.BytesIO())
+
+
+@recipe("Exchange.import_session")
+async def import_session(world: World) -> Call:
+    store, file = world.store, io.BytesIO()
+    assert isinstance(store, Exchange)
+    await world.session.export(file)
+
+    async def call() -> None:
+        file.seek(0)
+        await store.import_session(file, session_id="u")
+
+    return call
 
 
 @recipe("Store.close", ends_store=True)

@@ -31,7 +31,7 @@ from agentlane import (
     open_session,
     tool,
 )
-from agentlane.storage import JsonlStore, Row, SqliteStore, Store
+from agentlane.storage import JsonlStore, Row, SqliteStore
 from agentlane.testing import ScriptedModel, call, fail, hang
 from tests.docs.pages import ROOT
 
@@ -48,7 +48,7 @@ class Bench:
         self._durability = durability
         self._copies = 0
 
-    def store(self, folder: Path) -> Store:
+    def store(self, folder: Path) -> JsonlStore | SqliteStore:
         if self._kind == "sqlite":
             return SqliteStore(folder / "work.db", durability=self._durability)
         return JsonlStore(folder, durability=self._durability)
@@ -155,6 +155,10 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         assert (await bench.after_kill(_stats)).usage.cost_nanos == 7
         forked = await session.fork(session_id="copy")
         assert (await bench.after_kill(lambda s: s.entry(entry.id), forked.id)) == entry
+        await live.delete("copy")
+        await session.export(bench.folder / "out.export")
+        imported = await live.import_session(bench.folder / "out.export", session_id="copy")
+        assert (await bench.after_kill(lambda s: s.entry(entry.id), imported.id)) == entry
         await live.delete("copy")
         await lane.configure(settings={"warm": True})
         assert await bench.after_kill(looking(_settings)) == {"warm": True}

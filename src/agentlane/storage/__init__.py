@@ -29,6 +29,7 @@ from agentlane.storage.contract import (
     Store,
     ValueRow,
 )
+from agentlane.storage.exchange import Exchange, ExchangeFile
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.memory import MemoryStore
 from agentlane.storage.sqlite import SqliteStore
@@ -45,6 +46,8 @@ __all__ = [
     "Element",
     "ElementRow",
     "EntryRow",
+    "Exchange",
+    "ExchangeFile",
     "InsertEntry",
     "InsertUsage",
     "JsonlStore",

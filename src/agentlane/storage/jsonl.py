@@ -38,6 +38,7 @@ from agentlane.storage.contract import (
     SessionStorage,
     check_durability,
 )
+from agentlane.storage.exchange import Exchange
 from agentlane.storage.files import FileSystem, write_all
 from agentlane.storage.framing import PLAIN_FORMAT, Header, header_line
 from agentlane.storage.hop import on_new_thread
@@ -53,7 +54,7 @@ from agentlane.storage.paths import exists, usable
 SUFFIX = ".jsonl"
 
 
-class JsonlStore:
+class JsonlStore(Exchange):
     """Sessions in files of one folder, which is made with the first session."""
 
     def __init__(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,11 @@ LINE_FRAMES = 1024
 _encode = msgspec.json.Encoder().encode
 
 
-class BaseFile:
-    """A file on its way: ``path`` gets it with ``put``. Every call works on the disk, and none waits for another."""
+class BaseLines(ABC):
+    """The lines of a file that begins with a base, as they come; ``write`` takes them."""
 
-    def __init__(self, files: FileSystem, path: Path, info: SessionInfo) -> None:
-        """Begin the file beside ``path``, under a name that a next one replaces."""
-        self._files = files
-        self._path = path
-        self._fresh = fresh_path(path)
+    def __init__(self, info: SessionInfo) -> None:
+        """Write the header."""
         self._session_id = encode_text(info.id)
         self._number = 0
         self._frames: list[tuple[Any, ...]] = []
@@ -55,13 +53,12 @@ class BaseFile:
         self.operations: dict[str, tuple[str, int]] = {}
         """Open operations, as far as they are written."""
         self.size = 0
-        self.descriptor = files.open(self._fresh, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
-        try:
-            header = Header(format=FORMAT, id=info.id, created_at=info.created_at, metadata=info.metadata, base=True)
-            self.write(header_line(header))
-        except BaseException:
-            self.give_up()
-            raise
+        header = Header(format=FORMAT, id=info.id, created_at=info.created_at, metadata=info.metadata, base=True)
+        self.write(header_line(header))
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Append bytes, and count them in ``size``."""
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take in rows in the order of ``Snapshot.pages``. ``PayloadTooLarge``, ``OSError``."""
@@ -91,28 +88,6 @@ class BaseFile:
         self._flush(_encode((last_seq, epoch, operation_list(self.operations))))
         return self._last_line
 
-    def write(self, data: bytes) -> None:
-        """Append bytes, in as many calls as the system needs."""
-        left = memoryview(data)
-        while left:
-            taken = self._files.write(self.descriptor, left)
-            if taken <= 0:
-                raise OSError(errno.EIO, "the file takes no more bytes and says no reason", str(self._fresh))
-            left = left[taken:]
-        self.size += len(data)
-
-    def put(self) -> None:
-        """Sync the file and give it its name; the folder is for the caller to sync."""
-        self._files.sync(self.descriptor)
-        self._files.rename(self._fresh, self._path)
-
-    def give_up(self) -> None:
-        """Close and remove what is not put in place."""
-        try:
-            self._files.close(self.descriptor)
-        finally:
-            self._files.unlink(self._fresh)
-
     def _move(self, seq: int, at: int | None) -> None:
         if seq != self._seq or at != self._at:
             self._frames.append(("g", seq) if at is None else ("g", seq, at))
@@ -141,6 +116,44 @@ class BaseFile:
         self._frames.clear()
         self._payloads.clear()
         self._held, self._previous, self._seq, self._at = 0, "", 0, None
+
+
+class BaseFile(BaseLines):
+    """A file on its way: ``path`` gets it with ``put``. Every call works on the disk, and none waits for another."""
+
+    def __init__(self, files: FileSystem, path: Path, info: SessionInfo) -> None:
+        """Begin the file beside ``path``, under a name that a next one replaces."""
+        self._files = files
+        self._path = path
+        self._fresh = fresh_path(path)
+        self.descriptor = files.open(self._fresh, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+        try:
+            super().__init__(info)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def write(self, data: bytes) -> None:
+        """Append bytes, in as many calls as the system needs."""
+        left = memoryview(data)
+        while left:
+            taken = self._files.write(self.descriptor, left)
+            if taken <= 0:
+                raise OSError(errno.EIO, "the file takes no more bytes and says no reason", str(self._fresh))
+            left = left[taken:]
+        self.size += len(data)
+
+    def put(self) -> None:
+        """Sync the file and give it its name; the folder is for the caller to sync."""
+        self._files.sync(self.descriptor)
+        self._files.rename(self._fresh, self._path)
+
+    def give_up(self) -> None:
+        """Close and remove what is not put in place."""
+        try:
+            self._files.close(self.descriptor)
+        finally:
+            self._files.unlink(self._fresh)
 
 
 def fresh_path(path: Path) -> Path:

@@ -35,6 +35,7 @@ from agentlane.storage.contract import (
     SessionInfo,
     SessionStorage,
 )
+from agentlane.storage.exchange import Exchange
 from agentlane.storage.index import OPERATIONS, SessionIndex, encode_usage, operation_meta, stats_after
 from agentlane.storage.indexed import IndexedStorage
 from agentlane.storage.intake import Intake
@@ -43,7 +44,7 @@ from agentlane.storage.segments import NO_ROW
 _log = logging.getLogger("agentlane")
 
 
-class MemoryStore:
+class MemoryStore(Exchange):
     """Sessions in memory. They survive neither power loss nor the end of the process, nor the store object."""
 
     def __init__(self, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:

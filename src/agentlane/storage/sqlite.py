@@ -34,6 +34,7 @@ from agentlane.storage.contract import (
     SessionInfo,
     check_durability,
 )
+from agentlane.storage.exchange import Exchange
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.paths import exists, usable
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
@@ -46,7 +47,7 @@ from agentlane.waiting import finish
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(Exchange):
     """Sessions in one SQLite file. ``Store`` of the contract (S1-S27).
 
     A store object holds nothing by itself. The file has an owner, a lock and threads while a session of it is open, or

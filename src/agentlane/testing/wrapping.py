@@ -24,6 +24,7 @@ from agentlane.storage.contract import (
     Snapshot,
     Store,
 )
+from agentlane.storage.exchange import Exchange
 
 
 class WrappedStorage:
@@ -124,7 +125,7 @@ class WrappedStorage:
         self.inner.kill()
 
 
-class WrappedStore:
+class WrappedStore(Exchange):
     """A ``Store`` that hands everything on to ``inner``; ``wrap`` is put around each session that is opened."""
 
     def __init__(self, inner: Store) -> None:
