@@ -50,6 +50,7 @@ CHUNK_BYTES = 1 << 18
 """How much of a file is read at once."""
 TAIL_BYTES = 1 << 16
 """How much of a file's end is read at once."""
+_CRLF = "the line ends were converted to CRLF, which a copy as text does; convert them back to LF, or copy as binary"
 PAUSE_BYTES = 1 << 22
 """How much is loaded before the event loop gets a turn."""
 
@@ -138,7 +139,7 @@ class JsonlFile:
         if line is None:
             return None, "the record is incomplete"
         if not intact(line):
-            return None, "the record's checksum does not match"
+            return None, _CRLF if _converted(line) else "the record's checksum does not match"
         try:
             envelope = decode_envelope(line)
         except msgspec.DecodeError as error:
@@ -173,7 +174,8 @@ def read_header(file: JsonlFile) -> tuple[Header, int]:
         raise file.corrupt(1, 0, "the file is empty: it never held a session, or lost all of it")
     if line is None or not intact(line):
         _refuse_newer(file, line or b"")
-        raise file.corrupt(1, 0, "the header is damaged, or this is no agentlane session file")
+        unknown = "the header is damaged, or this is no agentlane session file"
+        raise file.corrupt(1, 0, _CRLF if line is not None and _converted(line) else unknown)
     _refuse_newer(file, line)
     try:
         header = decode_header(line)
@@ -428,6 +430,11 @@ def _refuse_newer(file: JsonlFile, line: bytes) -> None:
             path=str(file.path),
             format=found,
         )
+
+
+def _converted(line: bytes) -> bool:
+    """Whether all that is wrong with a line is that a program for texts has made its end CRLF."""
+    return line.endswith(b"\r") and intact(line[:-1])
 
 
 def _header_id(line: bytes) -> str | None:

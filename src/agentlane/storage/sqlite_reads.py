@@ -55,6 +55,8 @@ def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None
     info = _info(session_id, created_at, metadata)
     (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0]
     entries, *totals = database.execute(schema.SELECT_STATS, (key, key)).fetchall()[0]
+    if not all(type(each) is int for each in (epoch, seq, highest, entries, *totals)):
+        raise _other_type(f"session {session_id}: a number of its rows")
     return Loaded(key, info, epoch, max(seq, highest), Stats(entries=entries, usage=_totals(totals)))
 
 
@@ -68,7 +70,7 @@ def open_operations(database: sqlite3.Connection) -> list[OpenOperation]:
     for session_id, operation_id, payload in database.execute(schema.SELECT_OPEN_OPERATIONS).fetchall():
         try:
             meta = _meta_decoder.decode(payload)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, TypeError) as error:
             raise CorruptSession(
                 f"session {session_id}: op.meta of operation {operation_id} cannot be read: {error}",
                 session_id=session_id,
@@ -81,14 +83,14 @@ def open_operations(database: sqlite3.Connection) -> list[OpenOperation]:
 def entries(database: sqlite3.Connection, key: int, ids: Sequence[str]) -> list[EntryRow | None]:
     found: list[EntryRow | None] = []
     for each in ids:
-        rows = _rows(database, schema.SELECT_ENTRY, (key, each))
+        rows = _whole(_rows(database, schema.SELECT_ENTRY, (key, each)))
         found.append(_entry_row(rows[0]) if rows else None)
     return found
 
 
 def scan(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[EntryRow]:
     rows = database.execute(schema.SCAN_ENTRIES, (key, _within(after_seq), _limit(limit))).fetchall()
-    return [_entry_row(row) for row in rows]
+    return [_entry_row(row) for row in _whole(rows)]
 
 
 def usage(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[LedgerRow]:
@@ -97,7 +99,7 @@ def usage(database: sqlite3.Connection, key: int, after_seq: int, limit: int | N
 
 
 def value(database: sqlite3.Connection, key: int, address: Address) -> bytes | None:
-    rows = _rows(database, schema.SELECT_VALUE, (key, *address))
+    rows = _whole(_rows(database, schema.SELECT_VALUE, (key, *address)))
     payload: bytes | None = rows[0][0] if rows else None
     return payload
 
@@ -108,8 +110,10 @@ def values(
     start = prefix if after is None else max(prefix, after + "\0")  # the least text that is greater than ``after``
     end = _end_of(prefix)
     if end is None:
-        return dict(_rows(database, schema.SELECT_VALUES, (key, namespace, start, _limit(limit))))
-    return dict(_rows(database, schema.SELECT_VALUES_BETWEEN, (key, namespace, start, end, _limit(limit))))
+        rows = _rows(database, schema.SELECT_VALUES, (key, namespace, start, _limit(limit)))
+    else:
+        rows = _rows(database, schema.SELECT_VALUES_BETWEEN, (key, namespace, start, end, _limit(limit)))
+    return dict(_whole(rows))
 
 
 def elements(
@@ -121,7 +125,7 @@ def elements(
     else:
         bound = 0 if after is None else _within(after)
         rows = _rows(database, schema.SELECT_ELEMENTS, (key, *address, bound, _limit(limit)))
-    return [Element(*row) for row in rows]
+    return [Element(*row) for row in _whole(rows)]
 
 
 def lists(database: sqlite3.Connection, key: int, namespace: str, prefix: str) -> list[str]:
@@ -280,7 +284,22 @@ def _name(place: int) -> str:
     return f"segment {place >> schema.POSITION_BITS}, position {place & POSITION_MASK}"
 
 
+def _other_type(what: str) -> CorruptSession:
+    """Tables are STRICT: SQLite stores no other type in a column, so the file was damaged."""
+    return CorruptSession(f"{what} is of another type than was written: the file is damaged")
+
+
+def _whole(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows whose last column is a payload, of which each has one."""
+    for row in rows:
+        if row[-1] is None:
+            raise _other_type(f"the payload beside {row[0]!r}")
+    return rows
+
+
 def _info(session_id: str, created_at: int, metadata: bytes) -> SessionInfo:
+    if type(session_id) is not str or type(created_at) is not int or type(metadata) is not bytes:
+        raise _other_type(f"session {session_id!r}: its id, time or metadata")
     try:
         return SessionInfo(id=session_id, created_at=created_at, metadata=_metadata_decoder.decode(metadata))
     except msgspec.MsgspecError as error:
