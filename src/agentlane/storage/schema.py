@@ -127,6 +127,7 @@ SELECT_LOAD_MARK: Final = "SELECT 1 FROM element WHERE session = ? AND namespace
 DELETE_LOAD_MARK: Final = "DELETE FROM element WHERE session = ? AND namespace = '' AND key = '' AND seq = 0"
 SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, id"
 SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
+SELECT_SESSION_ID: Final = "SELECT id FROM session WHERE key = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
 # S22: the epoch that was last seen must still be there.
 SELECT_EPOCH: Final = "SELECT epoch FROM session WHERE key = ?"

@@ -53,6 +53,11 @@ def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None
         return None
     key, created_at, metadata, epoch, seq = rows[0]
     info = _info(session_id, created_at, metadata)
+    if database.execute(schema.SELECT_SESSION_ID, (key,)).fetchall() != [(session_id,)]:
+        # The index by id and the table do not belong together, as after the log of another database was put here.
+        raise CorruptSession(
+            f"session {session_id}: its row is that of another session; the file, or its log, is damaged"
+        )
     (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0]
     entries, *totals = database.execute(schema.SELECT_STATS, (key, key)).fetchall()[0]
     if not all(type(each) is int for each in (epoch, seq, highest, entries, *totals)):
