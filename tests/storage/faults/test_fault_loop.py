@@ -35,8 +35,12 @@ async def one_go(name: str, program: str, faults: Faults, folder: Path, template
     before = descriptors(), threading.active_count()
     with medium_at(name, folder, faults) as medium:
         run = Run(medium)
-        async with asyncio.timeout(SECONDS_MAX):
-            await (run.make() if program == "make" else run.work())
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                await (run.make() if program == "make" else run.work())
+        except BaseException:
+            run.give_up()
+            raise
     assert (descriptors(), threading.active_count()) == before, f"left open after {faults.struck} and {run.failures}"
     left = [each.name for each in folder.rglob("*") if each.name.endswith((".new", "-journal"))]
     assert left == [], f"left behind after {faults.struck} and {run.failures}"

@@ -117,6 +117,12 @@ class Run:
         await self._close()
         await self.store.close()
 
+    def give_up(self) -> None:
+        """A rule is broken: let go of what is open."""
+        self.faults.lift()
+        if self._storage is not None:
+            self._storage.kill()
+
     # Steps. Each is tried, and where it fails, judged; then the cause is mended and it is tried again.
 
     async def _create(self, name: str) -> None:
