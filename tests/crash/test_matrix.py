@@ -40,15 +40,15 @@ from tests.crash.expected import EXPECTED
 from tests.crash.world import shape
 
 BACKENDS = tuple(STORES)
-AGAIN_IN_MEMORY = 30
+AGAIN_IN_MEMORY = 45
 """A recovery is stopped at every so-manieth of its boundaries, from one first stop to the next at another, so that each
 is stopped at behind some. `python -m agentlane.testing.matrix --whole` does so behind every one, and takes longer than
 all other tests together."""
-AGAIN_ELSEWHERE = 150
+AGAIN_ELSEWHERE = 225
 """The same where histories cost more than in memory."""
 
-KILLS_EVERY = {"memory": 1, "late": 3, "jsonl": 3, "sqlite": 6}
-ENDS_EVERY = {"memory": 3, "late": 30, "jsonl": 30, "sqlite": 45}
+KILLS_EVERY = {"memory": 1, "late": 5, "jsonl": 5, "sqlite": 10}
+ENDS_EVERY = {"memory": 5, "late": 50, "jsonl": 50, "sqlite": 75}
 """The whole form kills, and closes or aborts, at every so-manieth boundary of a scenario."""
 
 SAMPLE_EVERY = 31
@@ -82,7 +82,7 @@ async def test_stopped_anywhere_it_goes_on(scenario: Scenario[Any], backend: str
     again = AGAIN_IN_MEMORY if memory else AGAIN_ELSEWHERE
     every = KILLS_EVERY[backend]
     if scenario in INBOX:  # the longest histories: the same boundaries again and again, with more or less waiting
-        again, every = (4 * again, 1) if memory else (again, 3 * every)
+        again, every = (3 * again, 1) if memory else (again, 3 * every)
     kills = Depth(every=every, first=first, again=again)
     killed = await crash_matrix(scenario, stores=[backend], ways=["kill"], depth=kills, folder=tmp_path)
     ends = ENDS_EVERY[backend]
