@@ -92,6 +92,13 @@ def test_a_result_that_comes_late_goes_to_its_call() -> None:
     assert [each[2] for each in results(history)] == ["A", "B"]
 
 
+def test_a_result_behind_a_message_of_the_user_is_late_too() -> None:
+    history = read_history([asks(call("a")), HI, tells("a", "A")], format="openai")
+
+    assert found(history) == [(2, "late_result")]
+    assert isinstance(history.bodies[1], ToolResultMessage) and isinstance(history.bodies[2], UserMessage)
+
+
 def test_repeated_and_empty_ids_are_kept_and_their_results_told_apart_by_order() -> None:
     chat = [asks(call("a"), call("a")), tells("a", "1"), tells("a", "2"), asks(call("a"), call("")), tells("a", "3")]
 

@@ -20,8 +20,10 @@ from agentlane import (
     ReadOnlySession,
     Session,
     SessionFaulted,
+    Stats,
     ToolCallPart,
     ToolResultMessage,
+    Usage,
     UserMessage,
     read_history,
 )
@@ -120,6 +122,20 @@ async def test_it_goes_behind_what_is_there_and_ends_a_batch_that_is_open(place:
     assert kinds == [
         *("UserMessage", "AssistantMessage", "ToolResultMessage", "UserMessage", "UserMessage", "AssistantMessage")
     ]
+    assert await check_invariants(session) == []
+
+
+async def test_usage_stays_in_the_answers_and_charges_nothing(place: Place) -> None:
+    """What another program was charged is no charge of this session, however often it is imported."""
+    session = await place.open()
+    answer = {"role": "assistant", "content": "hi", "usage": {"input_tokens": 7, "output_tokens": 5}}
+
+    for name in ("one", "two"):
+        await session.import_messages(name, [{"role": "user", "content": "x"}, answer], format="anthropic")
+
+    last = (await session.branch("two").messages())[-1]
+    assert isinstance(last, AssistantMessage) and last.usage == Usage(input_tokens=7, output_tokens=5)
+    assert session.stats() == Stats(entries=4) and await session.usage() == []
     assert await check_invariants(session) == []
 
 

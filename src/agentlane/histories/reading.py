@@ -223,7 +223,7 @@ class Fields:
                 self._bad_arguments(str(error))
                 return ToolCallPart(id=id, name=name, arguments_text=_as_text(given), signature=signature)
         try:
-            arguments = clean_object(json.loads(text, object_pairs_hook=_once, parse_constant=_refuse), self.path)
+            arguments = clean_object(json.loads(text, object_pairs_hook=_once), self.path)
             return ToolCallPart(id=id, name=name, arguments=arguments, signature=signature)
         except (ValueError, RecursionError, InvalidMessage) as error:
             self._bad_arguments(str(error))
@@ -243,10 +243,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a key is there twice")
     return found
-
-
-def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is not a JSON number")
 
 
 def _as_text(given: object) -> str:
