@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agentlane import Agent, ModelIdentity, RetryPolicy, Tool, ToolContext, ToolResult, agent_tool
+from agentlane import Agent, ModelIdentity, PendingResult, RetryPolicy, Tool, ToolContext, ToolResult, agent_tool
 from agentlane.model import ModelRequest, StreamItem
 from agentlane.testing import Answer, answer, call, cut, fail, hang, say
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.script import ScriptPart
+from tests.stateful.delivery import DEFERRING_POLICIES
 from tests.stateful.hooked import MARK, Hooked
 from tests.stateful.hooks import FOLLOW_UPS_MAX, Hooks
 from tests.stateful.kin import KIN, agent_name, called_handle, spoken
@@ -27,6 +28,7 @@ from tests.stateful.programs import (
     Prompts,
     Reply,
 )
+from tests.stateful.questions import QUESTIONS
 from tests.stateful.shapes import message_shape
 from tests.stateful.talk import PLACING
 
@@ -81,7 +83,8 @@ class Effects:
             index, attempt = arguments["index"], ctx.attempt
             self.started[ctx.operation_id, ctx.call_id] += 1
             if arguments["keeps"]:
-                await ctx.progress(f"{name} {index} is at attempt {attempt}")
+                if name not in QUESTIONS or attempt == 1:
+                    await ctx.progress(f"{name} {index} is at attempt {attempt}")
                 if await ctx.memo("m") is None:
                     await ctx.set_memo("m", attempt)
             loop = asyncio.get_running_loop()
@@ -94,10 +97,14 @@ class Effects:
                     future: asyncio.Future[None] = loop.create_future()
                     self._waiting.append((id, future))
                     await future
+            said = tuple([await ctx.ask(each, f"{each}?") for each in QUESTIONS.get(name, ())])
             memo = await ctx.memo("m")
             if arguments["end"] == "raise":
                 raise ValueError("on purpose")
             note = arguments.get(MARK, "") + arguments.get("note", "")
+            if name in DEFERRING_POLICIES:
+                return PendingResult()
+            note += f" says {said}" if said else ""
             return ToolResult(
                 content=f"{name} {index} attempt {attempt} memo {memo}{note}",
                 terminate=arguments["end"] == "stop",

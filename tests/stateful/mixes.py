@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from hypothesis import strategies as st
 
+from tests.stateful.delivery import deliveries
 from tests.stateful.hooks import Hooks, hooks
 from tests.stateful.kin import FROM_NEWEST, KIN
 from tests.stateful.moves import DeleteBranch, KeepHandle, RenameBranch, changes_of, moves_of, uses
@@ -30,8 +33,10 @@ from tests.stateful.programs import (
     Resume,
     Run,
     Step,
+    ToolName,
     programs_of,
 )
+from tests.stateful.questions import answers
 from tests.stateful.talk import Submit, talk
 
 Phrase = tuple[Step, ...]
@@ -126,21 +131,19 @@ def hooked(draw: st.DrawFn) -> Phrase:
             return (draw(kills), run, draw(kills), draw(on_with), draw(kills), draw(on_with), draw(on_with))
 
 
-_calls = st.builds(
-    Call,
-    st.sampled_from(["asked", "maybe", "maybe", "check", "check", "locked", "locked", "safe", "never"]),
-    st.sampled_from(["ok", "ok", "ok", "raise", "stop"]),
-    st.sampled_from([0, 0, 1, 1, 2]),
-    st.integers(0, 3),
-)
+def calls_of(*tools: ToolName) -> st.SearchStrategy[Reply]:
+    """Answers with calls of such tools."""
+    ends: st.SearchStrategy[Literal["ok", "raise", "stop"]] = st.sampled_from(["ok", "ok", "ok", "raise", "stop"])
+    call = st.builds(Call, st.sampled_from(tools), ends, st.sampled_from([0, 0, 1, 1, 2]), st.integers(0, 3))
+    return st.builds(Reply, st.just("calls"), st.lists(call, min_size=1, max_size=4).map(tuple))
 
 
 @st.composite
-def asking(draw: st.DrawFn) -> Phrase:
-    """People are asked about calls, and answer, or not."""
+def answering(draw: st.DrawFn, answers: Callable[[st.SearchStrategy[int]], st.SearchStrategy[Step]]) -> Phrase:
+    """Calls wait for somebody outside, who answers, or does not."""
     on = draw(lane)
     run = Run(on, draw(prompt), None, draw(handle))
-    answer = decisions(st.just(on))
+    answer = answers(st.just(on))
     decided = some(answer, 2)
     on_with = st.sampled_from([Resume(on), Drive(on), Drive(on, answers=True), Drive(on, handle=1, answers=True)])
     match draw(st.integers(0, 8)):
@@ -217,11 +220,15 @@ MIXES: dict[str, st.SearchStrategy[Phrase]] = {
     "what is said to a lane": talking(),
     "lanes that move, branches that are renamed or deleted": moving(),
     "what hooks say to runs, calls and moves": hooked(),
-    "what people are asked": asking(),
+    "what people are asked": answering(decisions),
+    "what is delivered later": answering(deliveries),
+    "what tools ask": answering(answers),
     "agents as tools": calling_agents(),
 }
 SPECIAL: dict[str, st.SearchStrategy[Reply]] = {
-    "what people are asked": st.builds(Reply, st.just("calls"), st.lists(_calls, min_size=1, max_size=4).map(tuple)),
+    "what people are asked": calls_of("asked", "maybe", "maybe", "check", "check", "locked", "locked", "safe", "never"),
+    "what is delivered later": calls_of("later", "later", "later", "safe", "alone", "maybe"),
+    "what tools ask": calls_of("query", "query", "survey", "survey", "safe", "alone", "later"),
 }
 """Replies that a mix has something to do with, where others would not do."""
 FIRST: dict[str, st.SearchStrategy[tuple[Reply, ...]]] = {"agents as tools": calling.map(lambda reply: (reply,))}
@@ -234,6 +241,8 @@ SHARES = {
     "what hooks say to runs, calls and moves": 0.6,
     "what people are asked": 0.3,
     "agents as tools": 0.5,
+    "what is delivered later": 0.2,
+    "what tools ask": 0.3,
 }
 """Of mixes whose programs are long, how many are played for one of another mix."""
 

@@ -199,7 +199,7 @@ def seen(op: Op) -> tuple[Any, ...]:
     calls = tuple(
         (
             call.tool,
-            "approved" if call.permit and call.body is None else call.status,
+            call.seen,
             *((call.policy, call.attempt, call.replays) if call.attempt and call.body is None else (None, 0, 0)),
             call.approval if call.body is None else None,
         )

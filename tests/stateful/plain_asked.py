@@ -18,6 +18,7 @@ class Asked(NamedTuple):
     expires_at: int | None
     end: str
     progress: str | None = None
+    name: str = ""
 
     def is_over(self, now: int) -> bool:
         """Whether the time for an answer is over."""
@@ -25,6 +26,8 @@ class Asked(NamedTuple):
 
     def reason(self) -> tuple[Any, ...]:
         """It as what a drive waits for."""
+        if self.kind == "question":
+            return ("question", self.number, self.call, self.tool, self.name)
         return ("approval", self.number, self.call, self.tool, self.expires_at)
 
 
@@ -44,4 +47,6 @@ class Decided(NamedTuple):
     @property
     def became(self) -> str:
         """As a second answer is told."""
+        if self.kind == "question":
+            return "answered"
         return "expired" if self.expired else "allowed" if self.allow else "denied"

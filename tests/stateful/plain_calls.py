@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tests.stateful.delivery import DEFERRING_POLICIES
 from tests.stateful.people import needs_a_yes
 from tests.stateful.plain_disk import CallState, Op
 from tests.stateful.plain_hooks import Gates
 from tests.stateful.programs import BARRIERS, MAX_REPLAYS, POLICIES, Call
+from tests.stateful.questions import QUESTIONS
 
-PEOPLE = {"asked", "maybe", "locked"}
+PEOPLE = {"asked", "maybe", "locked", *DEFERRING_POLICIES, *QUESTIONS}
 """Tools whose calls may have to wait for somebody: they end as soon as they have started."""
 
 
@@ -60,6 +62,8 @@ def _cancelled(op: Op, live: list[int]) -> list[tuple[int, str]]:
             settle.append((index, "not started"))
         elif call.status == "waiting_approval" or (call.status == "effect_pending" and index not in live):
             settle.append((index, "interrupted"))
+        elif call.status in ("waiting_external", "waiting_question", "answered"):
+            settle.append((index, "aborted"))
     return settle
 
 
@@ -80,7 +84,7 @@ def _recovery(op: Op, running: Batch) -> CallPlan | None:
             ask.append(index)
     if settle or ask:
         return CallPlan(settle) if settle else CallPlan(ask=ask)
-    if any(op.calls[i].replays for i in running.live):
+    if any(op.calls[i].replays and not op.calls[i].resumed for i in running.live):
         return CallPlan()
     if again:
         return CallPlan() if running.live else CallPlan(again=again[0])
@@ -98,12 +102,14 @@ def _starts(op: Op, running: Batch, consulted: Collection[int]) -> CallPlan:
         barrier = call.tool in BARRIERS
         if call.status in ("outcome_ready", "placed"):
             continue
-        if call.status not in ("planned", "approved"):
+        if call.status not in ("planned", "approved", "answered"):
             waits = waits or call.status.startswith("waiting")
             if barrier:
                 break
             continue
         why = running.gates.refusal(op, index) or problem(op, running, index)
+        if call.status == "answered" and why:
+            why = "stranded"
         open_one = call.status == "planned" and call.tool == "maybe" and why is None
         if why or (open_one and said.get(index) == "raised"):
             refused.append((index, why or "raised"))
@@ -135,6 +141,17 @@ def problem(op: Op, running: Batch, index: int) -> str | None:
     return "unfit" if op.changed.get(index) == "bad" else None
 
 
+def reasons_of(op: Op) -> tuple[Any, ...]:
+    """What the operation waits for, in the order of its calls."""
+    reasons: list[tuple[Any, ...]] = []
+    for index, call in enumerate(op.calls):
+        if call.status == "waiting_external":
+            reasons.append(("external", (op.answer, index), call.tool))
+        elif index in op.asking:
+            reasons.append(op.asking[index].reason())
+    return tuple(reasons)
+
+
 def predicate_of(calls: tuple[Call, ...], index: int) -> bool | str:
     """What the predicate of a call's tool says."""
     try:
@@ -145,7 +162,7 @@ def predicate_of(calls: tuple[Call, ...], index: int) -> bool | str:
 
 def result_of(call: CallState, why: str) -> tuple[Any, ...]:
     """A result that the call's tool did not give; behind the last progress, where it was begun."""
-    begun = why in ("interrupted", "aborted") and call.progress is not None
+    begun = why in ("interrupted", "aborted", "stranded") and call.progress is not None
     return ("result", call.tool, f"{why} after {call.progress}" if begun else why, True)
 
 

@@ -7,7 +7,7 @@ the operation's end is needed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -78,6 +78,14 @@ class Decision:
         """Take in what effects have reported."""
         if answered is not None:
             self._answer(*answered)
+        deferred = [index for index, body, _ in outcomes if body == "deferred"]
+        for index in deferred:
+            self.op.calls[index].status, self.op.calls[index].approval = "waiting_external", None
+        self.names += ["deferred"] if deferred else []
+        asked = {index: body[1] for index, body, _ in outcomes if body[0] == "asks"}
+        if asked:
+            self._ask(list(asked), asked)
+        outcomes = [each for each in outcomes if each[1] != "deferred" and each[1][0] != "asks"]
         if outcomes:
             self._settle(outcomes)
 
@@ -256,7 +264,7 @@ class Decision:
         elif plan.again is not None:
             call = op.calls[plan.again]
             call.policy, call.attempt, call.replays = POLICIES[call.tool], call.attempt + 1, call.replays + 1
-            call.approval, call.permit = call.approval if call.permit else None, False
+            call.approval, call.permit, call.resumed = call.approval if call.permit else None, False, False
             self.names.append("replay_intent")
             self.calls = [plan.again]
         elif self._gated(*(("before_tool", op.turn, i) for i in plan.starts)):
@@ -269,7 +277,8 @@ class Decision:
         elif plan.starts:
             for index in plan.starts:
                 call = op.calls[index]
-                call.status, call.policy, call.attempt = "effect_pending", POLICIES[call.tool], 1
+                call.resumed = call.status == "answered"
+                call.status, call.policy, call.attempt = "effect_pending", POLICIES[call.tool], call.attempt + 1
                 call.mark = self.running.gates.made(("before_tool", op.turn, index), call.mark)
             self.names.append("tool_intents")
             self.calls = list(plan.starts)
@@ -285,10 +294,10 @@ class Decision:
             why = "interrupted" if call.attempt else why
         return result_of(call, why)
 
-    def _ask(self, indices: Sequence[int]) -> None:
-        """Put it to people whether these calls may run."""
+    def _ask(self, indices: Sequence[int], questions: Mapping[int, str] | None = None) -> None:
+        """Put it to people whether these calls may run, or what they ask."""
         op, draft = self.op, self.draft
-        self.names.append("approval_asked")
+        self.names.append("approval_asked" if questions is None else "question_asked")
         for index in indices:
             call = op.calls[index]
             lasts = EXPIRES_MS.get(call.tool)
@@ -298,18 +307,23 @@ class Decision:
                 lane=op.lane,
                 call=(op.answer or 0, index),
                 tool=call.tool,
-                kind="replay" if call.attempt else "call",
+                kind="question" if questions else "replay" if call.attempt else "call",
                 asked_at=self.model.now,
                 expires_at=None if lasts is None else self.model.now + lasts,
                 end=op.changed.get(index, op.batch[index].end),
                 progress=call.progress,
+                name=questions[index] if questions else "",
             )
-            call.status, call.approval = "waiting_approval", draft.asked
+            call.status, call.approval = "waiting_question" if questions else "waiting_approval", draft.asked
             draft.asked += 1
 
     def decide(self, index: int, **what: Any) -> Decided:
         """Somebody has answered, or nobody in time."""
         self.names.append("decision")
+        return self.close(index, **what)
+
+    def close(self, index: int, **what: Any) -> Decided:
+        """What was asked about a call is answered."""
         asked = self.op.asking.pop(index)
         decided = Decided(asked.number, asked.call, asked.tool, asked.kind, at=self.model.now, **what)
         self.op.decisions = (*self.op.decisions, decided)

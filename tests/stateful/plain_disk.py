@@ -48,6 +48,15 @@ class CallState:
     """The number of what is asked about it, or by which it may run."""
     permit: bool = False
     """A yes for a replay that has not started."""
+    answers: tuple[int, ...] = ()
+    """What was answered to its questions."""
+    resumed: bool = False
+    """It was started again since it has an answer."""
+
+    @property
+    def seen(self) -> str:
+        """How far it is, as an inspection shows it."""
+        return "approved" if self.permit and self.body is None else self.status
 
 
 @dataclass

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from tests.stateful.delivery import Deliver
 from tests.stateful.kin import FROM_NEWEST, FROM_OLDEST
 from tests.stateful.moves import MOVES
 from tests.stateful.people import Decide
@@ -14,7 +15,7 @@ from tests.stateful.plain_abort import PlainAborts
 from tests.stateful.plain_kin import call_on, lane_of, unsettled_beside
 from tests.stateful.plain_moves import PlainMoves
 from tests.stateful.plain_pass import Observer
-from tests.stateful.plain_people import PlainPeople
+from tests.stateful.plain_questions import PlainQuestions
 from tests.stateful.programs import (
     ADVANCE_MS,
     BRANCHES,
@@ -47,6 +48,7 @@ from tests.stateful.programs import (
     SetValue,
     Step,
 )
+from tests.stateful.questions import Answer
 from tests.stateful.talk import CancelQueued, Say, Submit
 
 NO_SUCH = "op-none"
@@ -73,7 +75,7 @@ Action: TypeAlias = Step | Open | Reopen | Elapse
 
 
 @dataclass
-class PlainHost(PlainPeople, PlainMoves, PlainAborts):
+class PlainHost(PlainQuestions, PlainMoves, PlainAborts):
     """The plain model as one that plays steps."""
 
     def before(self, step: Step) -> list[Action]:
@@ -112,6 +114,10 @@ class PlainHost(PlainPeople, PlainMoves, PlainAborts):
                 if self.failing is not None and self.late(LANES[lane], number):
                     return Kill()  # whether it is told before or after what fails behind it is not determined
                 return replace(step, which=number)
+            case Answer(lane, back):
+                return replace(step, which=self.which(LANES[lane], back))
+            case Deliver(lane, which):
+                return replace(step, call=self.call_to_deliver(LANES[lane], which))
             case Held():
                 return replace(step, calls=tuple(self.concrete(call) for call in step.calls))  # type: ignore[misc]
             case _:
@@ -273,6 +279,10 @@ class PlainHost(PlainPeople, PlainMoves, PlainAborts):
                 return self.talk(lane, action)
             case Decide():
                 return self.decide(lane, action)
+            case Deliver():
+                return self.deliver(lane, action)
+            case Answer():
+                return self.answer(lane, action)
             case LeaveDrive():
                 return "left" if self.leave(lane) else "nobody"
             case Abort(_, op):

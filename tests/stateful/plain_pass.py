@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.stateful import plain_kin as kin
+from tests.stateful.delivery import DEFERRING_POLICIES
 from tests.stateful.kin import called_handle, spoken
 from tests.stateful.people import CHANGED
 from tests.stateful.plain import Faulted, Refused
-from tests.stateful.plain_calls import alone_in_group, predicate_of, waits_for
+from tests.stateful.plain_calls import alone_in_group, predicate_of, reasons_of, waits_for
 from tests.stateful.plain_decision import Decision
 from tests.stateful.plain_disk import Disk, Op
 from tests.stateful.plain_hooks import Gates, PlainHooked, request_place
 from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
+from tests.stateful.questions import QUESTIONS
 
 
 @dataclass
@@ -302,8 +304,7 @@ class PlainRuns(PlainHooked):
             elif decision.awaits and any(kin.children_of(self.disk, op)):
                 self._sleep(running, kin.waiting_of(self.disk, op), for_retry=True)
             elif decision.awaits:
-                reasons = [asked.reason() for _, asked in sorted(op.asking.items())]
-                self._sleep(running, ("waiting", self.due(running), tuple(reasons)), for_retry=False)
+                self._sleep(running, ("waiting", self.due(running), reasons_of(op)), for_retry=False)
             return
 
     def _drive_child(self, running: Pass, op: Op, index: int) -> None:
@@ -387,7 +388,8 @@ class PlainRuns(PlainHooked):
         self.started[id, op.turn, index] += 1
         running.live.append(index)
         if alone_in_group(op.batch, index):
-            self._keep(id, index, progress=f"{state.tool} {index} is at attempt {state.attempt}")
+            if state.tool not in QUESTIONS or state.attempt == 1:
+                self._keep(id, index, progress=f"{state.tool} {index} is at attempt {state.attempt}")
             if state.memo is None:
                 self._keep(id, index, memo=state.attempt)
             op = self.disk.ops[id]
@@ -415,6 +417,12 @@ class PlainRuns(PlainHooked):
         self.reach("effect.tool.end")
         running.live.remove(index)
         state, changed = op.calls[index], op.changed.get(index)
+        questions = QUESTIONS.get(state.tool, ())
+        if len(state.answers) < len(questions):
+            return (index, ("asks", questions[len(state.answers)]), False)
         end = changed or op.batch[index].end
         kind = f"{state.tool} {index} attempt {state.attempt} memo {state.memo}{state.mark}{CHANGED if changed else ''}"
+        kind += f" says {state.answers}" if questions else ""
+        if state.tool in DEFERRING_POLICIES and end != "raise":
+            return (index, "deferred", False)
         return (index, ("result", state.tool, "raised" if end == "raise" else kind, end == "raise"), end == "stop")

@@ -31,10 +31,12 @@ class PlainPeople(PlainTalk):
         return any(asked.number == number and asked.is_over(self.now) for asked in self._asking(lane).values())
 
     def decide(self, lane: str, action: Decide) -> Any:
-        found = next((each for each in self._asking(lane).items() if each[1].number == action.which), None)
+        found = self.find_asked(lane, action.which)
         if found is None:
-            return self._not_pending(lane, action.which)
+            return self.not_pending(lane, action.which)
         index, asked = found
+        if asked.kind == "question":
+            raise Refused("InvalidMessage")
         self._check_arguments(asked, action)
         words = "why" if action.signed else None
         op = self.disk.ops[asked.op]
@@ -70,7 +72,11 @@ class PlainPeople(PlainTalk):
         its = self.disk.lanes.get(lane)
         return {} if its is None or its.current is None else self.disk.ops[its.current].asking
 
-    def _not_pending(self, lane: str, number: int) -> Any:
+    def find_asked(self, lane: str, number: int) -> tuple[int, Asked] | None:
+        """What waits on a lane under this number, and the call that it is about."""
+        return next((each for each in self._asking(lane).items() if each[1].number == number), None)
+
+    def not_pending(self, lane: str, number: int) -> Any:
         its = self.disk.lanes[lane]
         decided = () if its.current is None else self.disk.ops[its.current].decisions
         decided += () if its.last is None else self.disk.results[its.last]["decisions"]

@@ -11,17 +11,29 @@ from typing import Literal, TypeAlias
 
 from hypothesis import strategies as st
 
+from tests.stateful.delivery import DEFERRING_POLICIES, DeferringTool, Deliver
 from tests.stateful.hooks import Hooks
 from tests.stateful.kin import KIN, TOOLS_OF_KIN
 from tests.stateful.moves import Move
 from tests.stateful.people import ASKED_POLICIES, AskedTool, Decide
+from tests.stateful.questions import ASKING_POLICIES, Answer, AskingTool
 from tests.stateful.talk import Talk
 
-ToolName: TypeAlias = Literal["safe", "key", "never", "alone", "ghost", "agent", "kin", "deep"] | AskedTool
-POLICIES = {"safe": "safe", "key": "idempotent", "never": "never", "alone": "safe", **ASKED_POLICIES}
+ToolName: TypeAlias = (
+    Literal["safe", "key", "never", "alone", "ghost", "agent", "kin", "deep"] | AskedTool | DeferringTool | AskingTool
+)
+POLICIES = {
+    "safe": "safe",
+    "key": "idempotent",
+    "never": "never",
+    "alone": "safe",
+    **ASKED_POLICIES,
+    **DEFERRING_POLICIES,
+    **ASKING_POLICIES,
+}
 """The tools of an agent and their replay policies; no agent has a ``ghost``."""
 BARRIERS = ("alone", "locked", *KIN)
-ABSENT = ("key", "maybe", "check")
+ABSENT = ("key", "maybe", "check", "query")
 TOOLS_OF_HANDLE: tuple[tuple[str, ...], ...] = (
     (*POLICIES, "agent", "kin"),
     (*(each for each in POLICIES if each not in ABSENT), "agent", "kin"),
@@ -263,6 +275,8 @@ Step: TypeAlias = (
     | Talk
     | Move
     | Decide
+    | Deliver
+    | Answer
 )
 
 

@@ -21,10 +21,10 @@ from agentlane import (
 )
 from agentlane.data.approvals import Approval, Decision, arguments_digest
 from agentlane.data.entries import EntryBody
-from agentlane.data.results import ApprovalReason, Waiting
+from agentlane.data.results import ApprovalReason, ExternalReason, QuestionReason, Waiting
 from agentlane.ids import call_id
 from agentlane.machine.context import NOT_AVAILABLE
-from agentlane.machine.outcomes import ABORTED, CUT, DENIED, EXPIRED, INTERRUPTED, NOT_STARTED, PROGRESS
+from agentlane.machine.outcomes import ABORTED, CUT, DENIED, EXPIRED, INTERRUPTED, NOT_STARTED, PROGRESS, STRANDED
 
 TEXTS = {
     NOT_AVAILABLE: "not available",
@@ -34,6 +34,7 @@ TEXTS = {
     NOT_STARTED: "not started",
     DENIED: "denied",
     EXPIRED: "expired",
+    STRANDED: "stranded",
     f"{DENIED} Reason: why": "denied: why",
 }
 FAILURES = {
@@ -195,6 +196,9 @@ class Names:
         """A call: the number of its answer, and which of that it is."""
         return (self.numbers[f"{id[:-4]}0000"], int(id[-4:], 16) - 2)
 
+    def call_id(self, call: tuple[int, int] | None) -> str:
+        return "no-such-call" if call is None else f"{self.entries[call[0]][:-4]}{call[1] + 2:04x}"
+
     def asks(self, asked: Approval) -> tuple[Any, ...]:
         """What waits for a person."""
         assert asked.digest == arguments_digest(asked.arguments)
@@ -209,10 +213,11 @@ class Names:
             asked.expires_at,
             asked.arguments.get("end", "bad"),
             "".join(getattr(part, "text", "?") for part in asked.progress) or None,
+            asked.name,
         )
 
     def decided(self, decision: Decision) -> tuple[Any, ...]:
-        assert decision.by == decision.reason
+        assert decision.kind == "question" or decision.by == decision.reason
         return (
             self._asked(decision.approval_id),
             self.call(decision.call_id),
@@ -244,6 +249,16 @@ class Names:
             case ChildReason():
                 assert reason.lane == self.lane_id(f"child:{self.label(reason.call_id)}")
                 return ("child", self.label(reason.operation_id), tuple(self._reason(each) for each in reason.reasons))
+            case ExternalReason():
+                return ("external", self.call(reason.call_id), reason.tool)
+            case QuestionReason():
+                return (
+                    "question",
+                    self._asked(reason.question_id),
+                    self.call(reason.call_id),
+                    reason.tool,
+                    reason.name,
+                )
             case _:
                 raise AssertionError(f"nobody waits for {reason!r}")
 

@@ -14,15 +14,26 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.stateful.defect import Defect
 from tests.stateful.defects import DEFECTS
+from tests.stateful.defects_delivery import DELIVERY_DEFECTS
 from tests.stateful.defects_hooks import HOOK_DEFECTS
 from tests.stateful.defects_kin import KIN_DEFECTS
 from tests.stateful.defects_moves import MOVE_DEFECTS
 from tests.stateful.defects_people import PEOPLE_DEFECTS
+from tests.stateful.defects_questions import QUESTION_DEFECTS
 from tests.stateful.defects_talk import TALK_DEFECTS
 from tests.stateful.play import Differs, run
 from tests.stateful.programs import Program, programs
 
-ALL = (*DEFECTS, *TALK_DEFECTS, *MOVE_DEFECTS, *HOOK_DEFECTS, *PEOPLE_DEFECTS, *KIN_DEFECTS)
+ALL = (
+    *DEFECTS,
+    *TALK_DEFECTS,
+    *MOVE_DEFECTS,
+    *HOOK_DEFECTS,
+    *PEOPLE_DEFECTS,
+    *DELIVERY_DEFECTS,
+    *QUESTION_DEFECTS,
+    *KIN_DEFECTS,
+)
 NAMES = [defect.name for defect in ALL]
 MET_SOON = [
     "a result is lost by reopening",

@@ -28,6 +28,7 @@ from agentlane.storage import JsonlStore, MemoryStore, SqliteStore, Store
 from agentlane.testing import CountingIds, FailingStore, FaultPlan, GatedStore, ManualClock, Trace
 from agentlane.testing.gates import Hold
 from tests.stateful import programs as p
+from tests.stateful.delivery import Deliver, deliver
 from tests.stateful.effects import Effects
 from tests.stateful.hooks import Hooks
 from tests.stateful.kin import FROM_OLDEST
@@ -36,6 +37,7 @@ from tests.stateful.moves import MOVES
 from tests.stateful.moving import Hands
 from tests.stateful.people import Decide, decide
 from tests.stateful.plain_host import Action, Elapse, Open, Reopen, is_drive
+from tests.stateful.questions import Answer, answer
 from tests.stateful.shapes import Names
 from tests.stateful.talk import REQUEST_IDS, CancelQueued, Say, Submit, said
 from tests.stateful.watched import Ears, Stir, WatchedStore
@@ -363,6 +365,10 @@ class World:
                 return await lane.submit(self._prompt(prompt), request_id=id)
             case Decide(_, number):
                 return await decide(lane, self.names.asked_as(number), action)
+            case Deliver():
+                return await deliver(lane, self.names.call_id(action.call), action)
+            case Answer(_, number):
+                return await answer(lane, self.names.asked_as(number), action)
             case CancelQueued(_, item):
                 return await lane.cancel_queued(self.names.item(item))
             case p.Result(_, op):
