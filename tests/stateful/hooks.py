@@ -61,10 +61,17 @@ class Hook:
 
 Hooks: TypeAlias = tuple[Hook, ...]
 
-_point: st.SearchStrategy[Point] = st.sampled_from([*get_args(Point), "before_tool", "before_tool", "after_tool"])
+_point: st.SearchStrategy[Point] = st.sampled_from(
+    [*get_args(Point), "before_tool", "before_tool", "after_tool", "after_response", "before_navigation"]
+)
 _says: st.SearchStrategy[Says] = st.sampled_from(["change", "change", "change", "nothing", "block", "raise", "wrong"])
 _hook = st.builds(
-    Hook, _point, _says, st.sampled_from([None, None, "block", "continue"]), st.sampled_from([0, 0, 1]), st.booleans()
+    Hook,
+    _point,
+    _says,
+    st.sampled_from([None, None, "block", "continue"]),
+    st.sampled_from([0, 0, 1, 2]),
+    st.booleans(),
 )
 
 

@@ -120,7 +120,7 @@ def hooked(draw: st.DrawFn) -> Phrase:
         case 1:  # or on the way
             return (draw(sooner), run, draw(on_with), draw(trouble), draw(on_with), draw(trouble), draw(on_with))
         case 2:  # aborted there
-            return (run, draw(trouble), *draw(said), *ended, Resume(on))
+            return (run, draw(trouble), *draw(said), *ended, draw(moves_of(on)))
         case 3:  # something is said meanwhile, and configured
             configure = Configure(on, draw(st.sampled_from([None, 1])), draw(st.sampled_from([None, 0, 1])), 1)
             return (run, *draw(said), configure, draw(trouble), draw(on_with), draw(trouble), draw(on_with))

@@ -1,7 +1,7 @@
 """Claim: a defect in the library is found, by a program that meets it and by programs that nobody wrote for it.
 
-Random programs met each of these defects within 240 of them when they were put in; the searches here are of those that
-are met soon, so that they stay cheap.
+Random programs met almost all of these defects within 240 of them when put in; the searches here are of those
+that are met soon, so that they stay cheap.
 """
 
 from __future__ import annotations
