@@ -48,6 +48,7 @@ SIGNALS = "tests/kills/test_signals.py"
 
 WATCH = "tests/watch/test_watch.py"
 STREAM = "tests/watch/test_stream.py"
+FORKING = "tests/session/test_forking.py"
 
 # The conversation stays whole.
 
@@ -451,6 +452,21 @@ case(
     "R95",
     "an error late in a run throws away the turns before it",
     f"{TRANSCRIPT}::test_only_the_turn_that_failed_is_asked_again",
+)
+
+# Copies.
+
+case(
+    "R98",
+    "a fork leaves entries out, and what is behind them hangs on parents that are not there",
+    f"{FORKING}::test_a_fork_is_cut_at_each_entry_of_every_kind",
+    f"{FORKING}::test_a_fork_is_the_same_from_and_to_every_store",
+)
+case(
+    "R100",
+    "whoever has forked goes on writing to the first session, or the fork does not say what it came from",
+    f"{FORKING}::test_the_parent_is_unchanged_to_the_byte_and_the_child_goes_its_own_way",
+    f"{FORKING}::test_metadata_says_where_it_is_from_and_never_over_the_caller",
 )
 
 # The ledger.
