@@ -62,6 +62,7 @@ from agentlane.data.results import (
     Settled,
     Waiting,
 )
+from agentlane.data.search import SearchHit
 from agentlane.data.streaming import (
     Aborting,
     AnswerEnded,
@@ -94,6 +95,7 @@ from agentlane.errors import (
     PayloadTooLarge,
     ReadOnlySession,
     RequestConflict,
+    SearchUnavailable,
     SessionClosed,
     SessionFaulted,
     SessionOwned,
@@ -259,6 +261,8 @@ __all__ = [
     "RewindResult",
     "RunInfo",
     "RunLimits",
+    "SearchHit",
+    "SearchUnavailable",
     "Session",
     "SessionClosed",
     "SessionFaulted",

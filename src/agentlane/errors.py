@@ -124,6 +124,12 @@ class ReadOnlySession(AgentLaneError):
     code = "read_only_session"
 
 
+class SearchUnavailable(AgentLaneError):
+    """SQLite is built without FTS5 here, so there is no search index; ``scan=True`` reads the entries instead."""
+
+    code = "search_unavailable"
+
+
 # Races: another caller came first.
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET
 
 from agentlane.agent import Agent
-from agentlane.branch import Branch
+from agentlane.branch import Branch, EntryKind
 from agentlane.data import addresses, codec
 from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.approvals import Approval
@@ -19,6 +19,7 @@ from agentlane.data.inspection import Operation
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import LaneConfig, LaneState, Tools, WaitingApproval, WaitingQuestion
 from agentlane.data.reads import id_text, page_limit
+from agentlane.data.search import SearchHit, checked_search
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import branches
 from agentlane.driver.effects import current_lane
@@ -49,6 +50,7 @@ from agentlane.session_data import SessionData
 from agentlane.storage.contract import Commit, Compacted, SessionInfo, SessionStorage, Store
 from agentlane.storage.exchange import ExchangeFile, write_export
 from agentlane.storage.open import Target
+from agentlane.storage.searching import hits_of
 from agentlane.waiting import finish
 from agentlane.watch import SessionSource, Watch, checked_options
 
@@ -298,6 +300,40 @@ class Session(SessionData):
             await write_export(snapshot, file)
         finally:
             await snapshot.close()
+
+    async def search(
+        self,
+        text: str,
+        *,
+        branch: str | None = None,
+        types: Iterable[EntryKind] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 20,
+        prefix: bool = False,
+        scan: bool = False,
+    ) -> list[SearchHit]:
+        """Entries that hold every word of ``text``, best first, then newest. A read, whatever state lanes are in.
+
+        ``text`` is what a person typed: letters and digits make words, case and accents do not count, all else parts
+        words and means nothing; without a word nothing is found. With ``prefix`` the last word may be the beginning of
+        one. Looked at are the texts of messages (not thinking or calls) and of custom entries' data: those on
+        ``branch`` (None: in the session), of ``types``, written from ``since`` on and before ``until`` (milliseconds
+        since 1970), and of these the best ``limit``, at most 1,000.
+
+        On SQLite the first search makes an index in the file, and each one brings it up to date; cancelled, it is left
+        as far as it got. Elsewhere, and with ``scan``, the entries are read. Raises ``UnknownBranch``,
+        ``InvalidMessage`` for what is none of these; ``SearchUnavailable`` where SQLite has no FTS5, without ``scan``.
+        """
+        self._runtime.check()
+        search = checked_search(text, types=types, since=since, until=until, limit=limit, prefix=prefix)
+        start = None
+        if branch is not None:
+            start = self.branch(branch).tip()
+            if start is None:
+                return []
+        storage = self._runtime.storage
+        return await hits_of(storage, search, await storage.search(search, start=start, scan=scan), session_id=self.id)
 
     # Life.
 

@@ -46,3 +46,6 @@ _KINDS: dict[type, str] = {
     ToolResultMessage: "tool_result",
     Custom: "custom",
 }
+
+KINDS: tuple[str, ...] = tuple(_KINDS.values())
+"""All of those words."""

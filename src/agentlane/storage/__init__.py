@@ -1,5 +1,6 @@
 """Where sessions live: the storage contract, and the memory, JSONL and SQLite stores."""
 
+from agentlane.data.search import Search
 from agentlane.data.writes import (
     Address,
     AppendElement,
@@ -18,6 +19,7 @@ from agentlane.storage.contract import (
     Element,
     ElementRow,
     EntryRow,
+    Found,
     LedgerRow,
     OpenOperation,
     Pending,
@@ -32,6 +34,7 @@ from agentlane.storage.contract import (
 from agentlane.storage.exchange import Exchange, ExchangeFile
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.memory import MemoryStore
+from agentlane.storage.searching import search_by_reading
 from agentlane.storage.sqlite import SqliteStore
 
 __all__ = [
@@ -48,6 +51,7 @@ __all__ = [
     "EntryRow",
     "Exchange",
     "ExchangeFile",
+    "Found",
     "InsertEntry",
     "InsertUsage",
     "JsonlStore",
@@ -57,6 +61,7 @@ __all__ = [
     "Pending",
     "Probe",
     "Row",
+    "Search",
     "SessionInfo",
     "SessionStorage",
     "SetValue",
@@ -65,4 +70,5 @@ __all__ = [
     "Store",
     "ValueRow",
     "Write",
+    "search_by_reading",
 ]

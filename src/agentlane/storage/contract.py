@@ -54,6 +54,13 @@ Reads
         is exclusive. ``scan`` pages through all entries, ``usage`` through all ledger rows, by ``seq``, exclusive of
         ``after_seq``.
     S18 No read holds a transaction, or anything else that holds up the writer, across an await.
+    S26 ``search`` gives the entries of which ``agentlane.data.search.total_of`` is not 0, with that total: those on the
+        path from ``start`` (None: all of the session), of the kinds and times that the search lets through, and only
+        then the best ``limit`` of them: highest total first, then newest by time, then by ``seq``. All that was
+        published when it was called is looked at. An index that a backend keeps for it is derived: no commit waits for
+        it, costs more for it or fails with it; it may be behind, and then the rest is read, but never wrong; one that
+        is damaged, or was made by other rules, is made again. Unknown ``start``: ``UnknownEntry``. ``scan`` reads the
+        entries themselves and finds the same. ``search_by_reading`` does all this in terms of the other reads.
 
 Sessions and owners
     S19 ``create`` makes a session with a fresh or a given id and refuses an id that exists (``InvalidWrite``). ``open``
@@ -90,11 +97,12 @@ Whole sessions
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from agentlane.data.search import Search, SearchHit
 from agentlane.data.usage import Stats, UsageRow
 from agentlane.data.writes import Address, Write
 from agentlane.errors import InvalidDefinition
@@ -179,6 +187,13 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     id: str
     created_at: int
     metadata: dict[str, Any] = {}
+
+
+class Found(NamedTuple):
+    """An entry that matches a search, without its payload, and how well (S26)."""
+
+    row: EntryRow
+    total: int
 
 
 class OpenOperation(NamedTuple):
@@ -333,6 +348,10 @@ class SessionStorage(Protocol):
         ``OSError``. Cancelling the caller does not take it back."""
         ...
 
+    async def search(self, search: Search, *, start: str | None = None, scan: bool = False) -> list[Found]:
+        """What matches, best first (S26). ``SearchUnavailable`` where the index cannot be had at all; ``scan`` can."""
+        ...
+
     async def close(self) -> None: ...
 
     def kill(self) -> None:
@@ -383,6 +402,25 @@ class Store(Protocol):
         ...
 
     async def open_operations(self) -> Sequence[OpenOperation]: ...
+
+    async def search(
+        self,
+        text: str,
+        *,
+        session_id: str | None = None,
+        branch: str | None = None,
+        types: Iterable[str] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 20,
+        prefix: bool = False,
+        scan: bool = False,
+    ) -> Sequence[SearchHit]:
+        """As ``Session.search``, over all sessions or the one named; sessions without such a branch are passed over.
+
+        Best first, then newest, then by session. ``UnknownSession``; else as ``Session.search``.
+        """
+        ...
 
     async def close(self) -> None:
         """Close every session that was opened through this store, then the store."""

@@ -8,12 +8,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic
 
+from agentlane.data.search import Search
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address
 from agentlane.errors import AgentLaneError, OwnershipLost, ReadOnlySession, SessionClosed, SessionFaulted, WrongLoop
-from agentlane.storage.contract import Commit, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
+from agentlane.storage.contract import Commit, Element, EntryRow, Found, LedgerRow, Pending, Probe, SessionInfo
 from agentlane.storage.index import P, SessionIndex, decode_usage
 from agentlane.storage.index_snapshot import IndexSnapshot, Medium
+from agentlane.storage.searching import PAGE_ROWS_MAX, Sieve
+
+PAUSE_BYTES = 1 << 18
+"""After reading so much a search gives others a turn."""
 
 
 class IndexedStorage(ABC, Generic[P]):
@@ -166,6 +171,47 @@ class IndexedStorage(ABC, Generic[P]):
         """Rule S25: as of the newest published commit. It outlives the storage."""
         self._check_usable()
         return IndexSnapshot(self._info, self._index, self._snapshot_medium())
+
+    async def search(self, search: Search, *, start: str | None = None, scan: bool = False) -> list[Found]:
+        """Rule S26. There is no index: ``scan`` changes nothing."""
+        self._check_usable()
+        upto_seq = self._index.last_seq
+        sieve = Sieve(search, upto_seq=upto_seq)
+        if search.finds_nothing:
+            return []
+        after_seq, after = 0, None
+        size_bytes = 0
+        while True:
+            index = self._index  # may be another one after each pause, the payloads lying elsewhere
+            if start is None:
+                entries = [index.entry(row) for row in index.rows_after(after_seq, PAGE_ROWS_MAX)]
+            else:
+                entries, _ = index.path(
+                    start,
+                    newest_first=True,
+                    limit=PAGE_ROWS_MAX,
+                    after=after,
+                    kinds=search.kinds,
+                    stop_at=None,
+                    stop_kind=None,
+                )
+            for entry in entries:
+                if sieve.wants(entry):
+                    payload = self._fetch([self._index.entry_places[self._index.row_of(entry.id)]])[0]
+                    sieve.take(entry, payload)
+                    size_bytes += len(payload)
+                    if size_bytes > PAUSE_BYTES:
+                        size_bytes = 0
+                        await self._pause()
+            if len(entries) < PAGE_ROWS_MAX or (start is None and entries[-1].seq >= upto_seq):
+                return sieve.best()
+            after_seq, after = entries[-1].seq, entries[-1].id
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """A turn for others in the middle of a long read; ``SessionClosed`` if one of them closed the session."""
+        await asyncio.sleep(0)
+        self._check_usable()
 
     def _with_payloads(self, entries: Sequence[EntryRow], rows: Sequence[int]) -> list[EntryRow]:
         places = self._index.entry_places

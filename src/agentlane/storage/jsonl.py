@@ -10,13 +10,14 @@ import builtins
 import errno
 import os
 import stat
-from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.border import clean_object
+from agentlane.data.search import SearchHit, checked_search
 from agentlane.errors import (
     CorruptSession,
     InvalidDefinition,
@@ -50,6 +51,7 @@ from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
 from agentlane.storage.lock import OwnerLock, hold_folder, leave_folder, make_private_folder, wait_for_folder
 from agentlane.storage.paths import exists, usable
+from agentlane.storage.searching import search_store
 
 SUFFIX = ".jsonl"
 
@@ -322,6 +324,24 @@ class JsonlStore(Exchange):
                 if file is not None:
                     found += [OpenOperation(session_id, *each) for each in read_open_operations(file)]
         return sorted(found, key=lambda each: (each.started_at, each.session_id, each.operation_id))
+
+    async def search(
+        self,
+        text: str,
+        *,
+        session_id: str | None = None,
+        branch: str | None = None,
+        types: Iterable[str] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 20,
+        prefix: bool = False,
+        scan: bool = False,
+    ) -> builtins.list[SearchHit]:
+        """Search the sessions of the store, opening each for reading, one at a time; see ``Store.search``."""
+        self._check_usable()
+        search = checked_search(text, types=types, since=since, until=until, limit=limit, prefix=prefix)
+        return await search_store(self, search, session_id=session_id, branch=branch, scan=scan)
 
     async def close(self) -> None:
         """Close every session that was opened here, then the store; the rest of them also where one cannot be closed,

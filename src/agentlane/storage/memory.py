@@ -16,6 +16,7 @@ import msgspec
 
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.border import clean_object
+from agentlane.data.search import SearchHit, checked_search
 from agentlane.data.usage import Stats
 from agentlane.data.writes import DeleteList, DeleteValue, InsertUsage, Write
 from agentlane.errors import InvalidWrite, OwnershipLost, SessionClosed, SessionOwned, UnknownSession
@@ -39,6 +40,7 @@ from agentlane.storage.exchange import Exchange
 from agentlane.storage.index import OPERATIONS, SessionIndex, encode_usage, operation_meta, stats_after
 from agentlane.storage.indexed import IndexedStorage
 from agentlane.storage.intake import Intake
+from agentlane.storage.searching import search_store
 from agentlane.storage.segments import NO_ROW
 
 _log = logging.getLogger("agentlane")
@@ -129,6 +131,24 @@ class MemoryStore(Exchange):
                 meta = operation_meta(payload)
                 found.append(OpenOperation(medium.id, operation_id, meta.lane, meta.started_at))
         return sorted(found, key=lambda each: (each.started_at, each.session_id, each.operation_id))
+
+    async def search(
+        self,
+        text: str,
+        *,
+        session_id: str | None = None,
+        branch: str | None = None,
+        types: Iterable[str] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 20,
+        prefix: bool = False,
+        scan: bool = False,
+    ) -> builtins.list[SearchHit]:
+        """Search the sessions of the store, opening each for reading, one at a time; see ``Store.search``."""
+        self._check_usable()
+        search = checked_search(text, types=types, since=since, until=until, limit=limit, prefix=prefix)
+        return await search_store(self, search, session_id=session_id, branch=branch, scan=scan)
 
     async def close(self) -> None:
         """Close every session, then the store: what it holds is gone."""

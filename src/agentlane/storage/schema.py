@@ -128,6 +128,8 @@ DELETE_LOAD_MARK: Final = "DELETE FROM element WHERE session = ? AND namespace =
 SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, id"
 SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
 SELECT_SESSION_ID: Final = "SELECT id FROM session WHERE key = ?"
+SELECT_KEYS: Final = "SELECT key, id FROM session WHERE ? IS NULL OR id = ? ORDER BY created_at, id"
+SELECT_SEQ: Final = "SELECT seq FROM session WHERE key = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
 # S22: the epoch that was last seen must still be there.
 SELECT_EPOCH: Final = "SELECT epoch FROM session WHERE key = ?"

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.border import clean_object
+from agentlane.data.search import SearchHit, checked_search
 from agentlane.errors import (
     InvalidDefinition,
     InvalidWrite,
     SessionClosed,
+    StoreOwned,
     UnknownSession,
     WrongLoop,
 )
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
-from agentlane.storage import schema
+from agentlane.storage import schema, search_index
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import (
     Capabilities,
@@ -40,11 +42,13 @@ from agentlane.storage.paths import exists, usable
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_load import Load, sweep
+from agentlane.storage.sqlite_search import forget, search_file
 from agentlane.storage.sqlite_session import SqliteSession
 from agentlane.storage.sqlite_view import View, ViewAtOpen, kept_values
 from agentlane.waiting import finish
 
 T = TypeVar("T")
+Hits: TypeAlias = "list[SearchHit]"
 
 
 class SqliteStore(Exchange):
@@ -223,14 +227,48 @@ class SqliteStore(Exchange):
             rows = database.execute(schema.SELECT_SESSION_KEY, (session_id,)).fetchall()
             if not rows:
                 raise self._unknown(session_id)
+            search_index.forget_session(database, rows[0][0])
             for statement in schema.DELETE_SESSION:
                 database.execute(statement, rows[0])
 
-        await self._write(session_id, delete)
+        await self._write(session_id, delete, before=lambda use: forget(use.file, session_id))
 
     async def open_operations(self) -> list[OpenOperation]:
         """Every operation that is not settled, in any session, oldest first; no session is opened for it (S20)."""
         return await self._query(reads.open_operations, [])
+
+    async def search(
+        self,
+        text: str,
+        *,
+        session_id: str | None = None,
+        branch: str | None = None,
+        types: Iterable[str] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 20,
+        prefix: bool = False,
+        scan: bool = False,
+    ) -> Hits:
+        """Search the sessions of the file, without opening them; see ``Store.search``.
+
+        Where this process owns the file, or nobody does, the index is caught up first; else what is not in it is read.
+        """
+        self._check_open()
+        search = checked_search(text, types=types, since=since, until=until, limit=limit, prefix=prefix)
+        if session_id is not None:
+            session_id = check_session_id(session_id)
+        if session_id is not None and session_id not in [info.id for info in await self.list()]:
+            raise self._unknown(session_id)
+        if search.finds_nothing or not self._exists():
+            return []
+        with usable(self.path):
+            try:
+                use, write = await attach(self.path, self._options, write=True), True
+            except (StoreOwned, PermissionError):
+                use, write = await attach(self.path, self._options, write=False), False
+        async with use:
+            return await search_file(use.file, search, session_id=session_id, branch=branch, write=write, scan=scan)
 
     async def close(self) -> None:
         """Close every session that was opened through this store, then the store; twice does nothing."""
@@ -254,11 +292,19 @@ class SqliteStore(Exchange):
         async with use:
             return await use.file.read(function)
 
-    async def _write(self, session_id: str | None, function: Callable[[sqlite3.Connection], None]) -> None:
-        """Run ``function`` as one transaction of the file's owner."""
+    async def _write(
+        self,
+        session_id: str | None,
+        function: Callable[[sqlite3.Connection], None],
+        *,
+        before: Callable[[Use], Awaitable[None]] | None = None,
+    ) -> None:
+        """Run ``function`` as one transaction of the file's owner, after what ``before`` does as that."""
         with usable(self.path):
             use = await attach(self.path, self._options, write=True, session_id=session_id)
         async with use:
+            if before is not None:
+                await before(use)
             await self._transact(use, function)
 
     async def _transact(self, use: Use, function: Callable[[sqlite3.Connection], None]) -> None:

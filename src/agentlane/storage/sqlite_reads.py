@@ -98,6 +98,12 @@ def scan(database: sqlite3.Connection, key: int, after_seq: int, limit: int | No
     return [_entry_row(row) for row in _whole(rows)]
 
 
+def highest_seq(database: sqlite3.Connection, key: int) -> int:
+    """The highest ``seq`` that was written in a session; 0 where there is no such session any more."""
+    rows = database.execute(schema.SELECT_SEQ, (key,)).fetchall()
+    return rows[0][0] if rows else 0
+
+
 def usage(database: sqlite3.Connection, key: int, after_seq: int, limit: int | None) -> list[LedgerRow]:
     rows = database.execute(schema.SCAN_USAGE, (key, _within(after_seq), _limit(limit))).fetchall()
     return [LedgerRow(row[0], row[1], usage_row(row)) for row in rows]
@@ -173,6 +179,11 @@ def path(
             break
         walk.collect(found, low, high, limit)
     return found
+
+
+def path_ranges(database: sqlite3.Connection, key: int, start: str) -> list[tuple[int, int]]:
+    """The places of a path, as ranges in ascending order. ``UnknownEntry``."""
+    return sorted(_ranges(database, key, _place(database, key, start), None, None))
 
 
 class _Walk:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from agentlane.clock import Clock
+from agentlane.data.search import Search
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address, Write
 from agentlane.errors import (
@@ -23,10 +24,21 @@ from agentlane.errors import (
     WrongProcess,
 )
 from agentlane.storage import sqlite_reads as reads
-from agentlane.storage.contract import Commit, Compacted, Element, EntryRow, LedgerRow, Pending, Probe, SessionInfo
+from agentlane.storage.contract import (
+    Commit,
+    Compacted,
+    Element,
+    EntryRow,
+    Found,
+    LedgerRow,
+    Pending,
+    Probe,
+    SessionInfo,
+)
 from agentlane.storage.sqlite_commit import CommitRows, Written
 from agentlane.storage.sqlite_connect import translated
 from agentlane.storage.sqlite_file import Use
+from agentlane.storage.sqlite_search import SqliteSearch
 from agentlane.storage.sqlite_snapshot import SqliteSnapshot, copy
 from agentlane.storage.sqlite_upkeep import vacuum
 from agentlane.storage.sqlite_view import View
@@ -193,6 +205,12 @@ class SqliteSession:
         writer = self._use.writer
         with translated(self._use.file.path):
             return await writer.thread.call(vacuum)
+
+    async def search(self, search: Search, *, start: str | None = None, scan: bool = False) -> list[Found]:
+        """Rule S26. ``SearchUnavailable`` where SQLite has no FTS5, unless ``scan``."""
+        self._check_use()
+        searched = SqliteSearch(self._use.file, self._view, write=not self._read_only, check=self._check_use)
+        return await searched.search(search, start=start, scan=scan)
 
     async def close(self) -> None:
         """Wait for submitted commits, then give the file up; the last session of the file closes it (S23).

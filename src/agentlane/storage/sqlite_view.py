@@ -25,6 +25,10 @@ class View:
     def check_start(self, database: sqlite3.Connection, start: str) -> None:
         """``UnknownEntry`` where a path from ``start`` is not seen; whether it is there is for the walk to say."""
 
+    def highest_seq(self, database: sqlite3.Connection) -> int:
+        """The highest ``seq`` of what is seen now, or a higher one."""
+        return reads.highest_seq(database, self.key)
+
     def scan(self, database: sqlite3.Connection, after_seq: int, limit: int | None) -> list[EntryRow]:
         return reads.scan(database, self.key, after_seq, limit)
 
@@ -68,6 +72,9 @@ class ViewAtOpen(View):
     def check_start(self, database: sqlite3.Connection, start: str) -> None:
         if self.entries(database, [start]) == [None]:  # all that is on a path is older than its start
             raise UnknownEntry(f"entry {start!r} is not in this session", entry_id=start)
+
+    def highest_seq(self, database: sqlite3.Connection) -> int:
+        return self._last_seq
 
     def scan(self, database: sqlite3.Connection, after_seq: int, limit: int | None) -> list[EntryRow]:
         return [row for row in super().scan(database, after_seq, limit) if row.seq <= self._last_seq]

@@ -8,13 +8,14 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from agentlane.errors import (
     AgentLaneError,
     InvalidWrite,
     OwnershipLost,
     PayloadTooLarge,
+    SessionClosed,
     SessionFaulted,
     StoreBusy,
 )
@@ -23,6 +24,8 @@ from agentlane.storage.hop import tell
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.sqlite_commit import CommitRows, Written, check_epoch, seal
 from agentlane.storage.sqlite_thread import DatabaseThread
+
+T = TypeVar("T")
 
 COMMITS_MAX = 1000
 """How many commits share one transaction at most."""
@@ -124,6 +127,39 @@ class Writer:
             self._posted = True
             self.thread.post(self._run)
 
+    async def maintain(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Run ``change`` of data that is derived as a short transaction of its own, between commits.
+
+        Raises ``sqlite3.Error`` where nothing of it was written: at once where another program holds the write lock.
+        Only an I/O error counts as a failure of the medium.
+        """
+
+        def transact(database: sqlite3.Connection) -> T:
+            try:
+                timeout_ms = database.execute("PRAGMA busy_timeout").fetchall()[0][0]
+                database.execute("PRAGMA busy_timeout = 0").fetchall()  # commits wait behind us
+                try:
+                    database.execute("BEGIN IMMEDIATE")
+                finally:
+                    database.execute(f"PRAGMA busy_timeout = {timeout_ms}").fetchall()
+                before = database.total_changes
+                changed = change(database)
+                self._check_owner()
+                self._pages += database.total_changes - before  # about
+                with self._gate:
+                    if self._killed:
+                        raise SessionClosed(f"{self._path} is closed")
+                    database.execute("COMMIT")
+            except BaseException as error:
+                _roll_back(database)
+                if _code(error) == sqlite3.SQLITE_IOERR:
+                    self._give_up([], error)
+                raise
+            self.used = True
+            return changed
+
+        return await self.thread.call(transact)
+
     def finish(self, ended: Callable[[], None]) -> None:
         """After all that was submitted: copy the log into the file, close, give the lock up, call ``ended``."""
         self._cancel_timer()
@@ -199,7 +235,7 @@ class Writer:
         else:
             self._report(jobs)
 
-    def _give_up(self, jobs: list[Job], error: Exception) -> None:
+    def _give_up(self, jobs: list[Job], error: BaseException) -> None:
         """The medium failed: nothing is tried again on this connection, and the file is free for a new one."""
         self._error = error
         self.thread.close_connection()

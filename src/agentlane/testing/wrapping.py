@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from agentlane.data.search import Search, SearchHit
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address, Write
 from agentlane.errors import SessionFaulted
@@ -14,6 +15,7 @@ from agentlane.storage.contract import (
     Compacted,
     Element,
     EntryRow,
+    Found,
     LedgerRow,
     OpenOperation,
     Pending,
@@ -118,6 +120,9 @@ class WrappedStorage:
     async def compact(self) -> Compacted:
         return await self.inner.compact()
 
+    async def search(self, search: Search, *, start: str | None = None, scan: bool = False) -> list[Found]:
+        return await self.inner.search(search, start=start, scan=scan)
+
     async def close(self) -> None:
         await self.inner.close()
 
@@ -166,6 +171,31 @@ class WrappedStore(Exchange):
 
     async def open_operations(self) -> Sequence[OpenOperation]:
         return await self.inner.open_operations()
+
+    async def search(
+        self,
+        text: str,
+        *,
+        session_id: str | None = None,
+        branch: str | None = None,
+        types: Iterable[str] | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 20,
+        prefix: bool = False,
+        scan: bool = False,
+    ) -> Sequence[SearchHit]:
+        return await self.inner.search(
+            text,
+            session_id=session_id,
+            branch=branch,
+            types=types,
+            since=since,
+            until=until,
+            limit=limit,
+            prefix=prefix,
+            scan=scan,
+        )
 
     async def close(self) -> None:
         await self.inner.close()

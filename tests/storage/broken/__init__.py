@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tests.storage.broken import commits, data, owners, paths, stores, wholes
+from tests.storage.broken import commits, data, owners, paths, searching, stores, wholes
 from tests.storage.broken.base import Broken, BrokenStore
 
 STORAGES: list[type[Broken]] = [
     each
-    for module in (commits, data, paths, owners, wholes)
+    for module in (commits, data, paths, owners, wholes, searching)
     for each in vars(module).values()
     if isinstance(each, type) and issubclass(each, Broken) and each not in (Broken, paths.BrokenPath)
 ]
 STORES: list[type[BrokenStore]] = [
     each
-    for module in (stores, wholes)
+    for module in (stores, wholes, searching)
     for each in vars(module).values()
     if isinstance(each, type) and issubclass(each, BrokenStore) and each is not BrokenStore
 ]

@@ -9,11 +9,11 @@ from types import ModuleType
 
 from msgspec import Struct
 
-from agentlane.testing.conformance import commits, data, faulting, owners, paths, reads, wholes
+from agentlane.testing.conformance import commits, data, faulting, owners, paths, reads, searching, wholes
 from agentlane.testing.conformance.bench import Bench, Broken, Check
 from agentlane.testing.conformance.harness import Harness, HarnessMaker
 
-MODULES: tuple[ModuleType, ...] = (commits, faulting, data, reads, paths, owners, wholes)
+MODULES: tuple[ModuleType, ...] = (commits, faulting, data, reads, paths, owners, wholes, searching)
 HANG_S = 60
 """A check that takes longer hangs. It never decides anything else: no check waits for time to pass."""
 
