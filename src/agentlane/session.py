@@ -31,6 +31,7 @@ from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.past import STATUSES, OperationStatus, operations
 from agentlane.driver.records import open_approvals, operation_record
 from agentlane.driver.reserved import check_free_name
+from agentlane.driver.retention import drop_results
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import (
     CorruptSession,
@@ -336,6 +337,22 @@ class Session(SessionData):
         return await hits_of(storage, search, await storage.search(search, start=start, scan=scan), session_id=self.id)
 
     # Life.
+
+    async def drop_results(self, *, before: int) -> int:
+        """Forget operations that ended before a time (milliseconds since 1970): their records, and the receipts of
+        messages that they took. How many records were dropped; durable on return.
+
+        The conversation, its usage and all else stay. A dropped operation is unknown to ``result``, ``operations``,
+        ``drive`` and ``retry``, and its id and the request ids of those messages mean nothing any more: what is sent
+        with them again is new. What an operation that is open may still read is kept. Many are dropped in several
+        commits; cancelled or killed, some of them. ``compact_storage`` gives their room back.
+
+        Raises ``InvalidMessage`` for a time that is none, ``ReadOnlySession``, ``SessionFaulted``.
+        """
+        self._runtime.check_writable()
+        if type(before) is not int:
+            raise InvalidMessage(f"before={before!r}: milliseconds since 1970 are needed here", path="before")
+        return await drop_results(self._runtime, self._cores, before)
 
     async def compact_storage(self) -> Compacted:
         """Give back what holds only superseded state, and say how many bytes there were and are.

@@ -44,6 +44,12 @@ async def compact_storage(world: World) -> Call:
     return world.session.compact_storage
 
 
+@recipe("Session.drop_results")
+async def drop_results(world: World) -> Call:
+    await (await world.lane()).run("hello")
+    return lambda: world.session.drop_results(before=1 << 60)
+
+
 @recipe("Session.set_name")
 async def set_name(world: World) -> Call:
     return lambda: world.session.set_name("another")

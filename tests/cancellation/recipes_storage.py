@@ -80,6 +80,12 @@ async def import_session(world: World) -> Call:
     return call
 
 
+@recipe("SqliteStore.optimize", backends=("sqlite",))
+async def optimize(world: World) -> Call:
+    await world.session.close()
+    return SqliteStore(world.folder / "sessions.db", clock=world.clock).optimize
+
+
 @recipe("Store.close", ends_store=True)
 async def close_store(world: World) -> Call:
     await opened(world)

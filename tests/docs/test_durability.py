@@ -184,6 +184,10 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         assert await bench.after_kill(looking(lambda lane: lane.result("op-1"))) == settled.result
         assert await bench.after_kill(looking(_texts)) == ["one", "hello"]
 
+        # its record is of no use any more
+        await session.drop_results(before=settled.result.ended_at + 1)
+        assert await bench.after_kill(lambda s: s.operations()) == []
+
         # back, and there again
         there = lane.tip()
         await lane.navigate(None, label="left")

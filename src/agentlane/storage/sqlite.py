@@ -29,6 +29,7 @@ from agentlane.storage import schema, search_index
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import (
     Capabilities,
+    Compacted,
     Durability,
     OpenOperation,
     Probe,
@@ -44,6 +45,7 @@ from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_load import Load, sweep
 from agentlane.storage.sqlite_search import forget, search_file
 from agentlane.storage.sqlite_session import SqliteSession
+from agentlane.storage.sqlite_upkeep import optimize
 from agentlane.storage.sqlite_view import View, ViewAtOpen, kept_values
 from agentlane.waiting import finish
 
@@ -232,6 +234,23 @@ class SqliteStore(Exchange):
                 database.execute(statement, rows[0])
 
         await self._write(session_id, delete, before=lambda use: forget(use.file, session_id))
+
+    async def optimize(self) -> Compacted:
+        """Upkeep for a file that is used for long, for now and then: pages that hold nothing are given back if they are
+        a fifth of it or more, what a killed ``load`` left is removed, the log is copied into the file.
+
+        Commits of all its sessions wait meanwhile. The bytes of the file before and after; ``StoreOwned``,
+        ``StoreBusy``. Nothing changes to any reader.
+        """
+        self._check_open()
+        if not self._exists():
+            return Compacted(0, 0)
+        with usable(self.path):
+            use = await attach(self.path, self._options, write=True)
+        async with use:
+            await self._transact(use, lambda database: sweep(database, use.file.loading))
+            with translated(self.path):
+                return await use.writer.thread.call(optimize)
 
     async def open_operations(self) -> list[OpenOperation]:
         """Every operation that is not settled, in any session, oldest first; no session is opened for it (S20)."""

@@ -55,6 +55,8 @@ class SqliteFile:
         self.writer: Writer | None = None
         self.sources: dict[str, Source | None] = {}
         """Sessions that are open for writing, or being made or removed (None), by id."""
+        self.findings: list[str] = []
+        """What the writer noticed and nobody else was told."""
         self.loading: set[int] = set()
         """Numbers of sessions that are being loaded."""
         self.users = 0
@@ -82,6 +84,7 @@ class SqliteFile:
                 lambda: connect_writer(self.path, self.inode, **options._asdict()),
                 self._keep_log,
                 insist=options.insist,
+                findings=self.findings,
                 faulted=self._faulted,
                 died=self._died,
             )

@@ -100,8 +100,8 @@ class SqliteSession:
 
     @property
     def findings(self) -> Sequence[str]:
-        """Always empty: SQLite repairs what a crash leaves behind without losing anything that was reported."""
-        return ()
+        """What keeps the log of the file from being copied, say; what a crash leaves behind SQLite mends by itself."""
+        return tuple(self._use.file.findings)
 
     def submit(
         self, writes: Sequence[Write], *, publish: Callable[[Commit], None] | None = None, name: str = "commit"

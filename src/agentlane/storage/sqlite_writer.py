@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from agentlane.errors import (
     SessionFaulted,
     StoreBusy,
 )
+from agentlane.storage import schema
 from agentlane.storage.contract import Probe
 from agentlane.storage.hop import tell
 from agentlane.storage.lock import OwnerLock
@@ -67,6 +69,7 @@ class Source(Protocol):
         """From any loop: let go of the file."""
 
 
+_log = logging.getLogger("agentlane")
 Job: TypeAlias = tuple[Source, CommitRows]
 
 
@@ -90,13 +93,14 @@ class Writer:
         keep_log: Callable[[], sqlite3.Connection | None],
         *,
         insist: bool,
+        findings: list[str],
         faulted: Callable[[BaseException], None],
         died: Callable[[BaseException, Source], None],
     ) -> None:
         """``faulted`` and ``died`` are called on the thread when the connection is gone.
 
         ``keep_log`` makes a connection which, being open longer, keeps ours from copying the log when it is closed.
-        ``insist``: go on with a file that has several names.
+        ``insist``: go on with a file that has several names. ``findings`` takes what people should know.
         """
         self.thread = DatabaseThread(connect)
         self.lock = lock
@@ -109,6 +113,7 @@ class Writer:
         self._path = path
         self._inode = inode
         self._insist = insist
+        self._findings = findings
         self._faulted = faulted
         self._died = died
         self._queue: deque[Job] = deque()
@@ -117,6 +122,7 @@ class Writer:
         self._killed = False
         self._error: BaseException | None = None
         self._pages = 0
+        self._held = False  # by a reader of another program, when last looked at
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, source: Source, rows: CommitRows) -> None:
@@ -298,6 +304,8 @@ class Writer:
         for source, state in written.items():
             source.written = state
         self._pages += sum(rows.pages for _, rows in jobs)
+        if self._pages >= 2 * LOG_PAGES_MAX:  # never idle: SQLite has tried meanwhile, and says nothing of it
+            self._copy_log(database)
         return True
 
     def _together(self, database: sqlite3.Connection, jobs: list[Job]) -> dict[Source, Written]:
@@ -403,11 +411,23 @@ class Writer:
         if database is None or self._queue:
             return
         try:
-            database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._copy_log(database)
         except sqlite3.Error as error:
             self._give_up([], error)
-        else:
-            self._pages = 0
+
+    def _copy_log(self, database: sqlite3.Connection) -> None:
+        """Copy the log into the file as far as no reader holds it. Our own never do for longer than a page takes."""
+        ((_, pages, copied),) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._pages = 0
+        held = copied < pages and pages >= LOG_PAGES_MAX
+        if held and not self._held:
+            text = (
+                f"{self._path}: the log beside it has {pages * schema.PAGE_BYTES >> 20} MB and grows, for another "
+                "program has a read transaction open on it; end that one"
+            )
+            self._findings.append(text)
+            _log.warning("%s", text)
+        self._held = held
 
     # On a loop.
 
