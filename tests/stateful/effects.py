@@ -12,12 +12,13 @@ from agentlane.model import ModelRequest, StreamItem
 from agentlane.testing import Answer, answer, call, cut, fail, hang, say
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.script import ScriptPart
+from tests.stateful.again import LIMITS
 from tests.stateful.delivery import DEFERRING_POLICIES
 from tests.stateful.hooked import MARK, Hooked
 from tests.stateful.hooks import FOLLOW_UPS_MAX, Hooks
 from tests.stateful.kin import KIN, agent_name, called_handle, spoken
 from tests.stateful.people import manners
-from tests.stateful.plain_calls import alone_in_group, waits_for
+from tests.stateful.plain_calls import arguments_of
 from tests.stateful.programs import (
     ATTEMPTS,
     BARRIERS,
@@ -44,6 +45,7 @@ class Effects:
         self.asked: Counter[str] = Counter()
         self.requests: list[tuple[Any, ...]] = []
         self.started: Counter[tuple[str, str]] = Counter()
+        self.keys: list[str] = []
         self.violations: list[str] = []
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
         self.outcomes: set[str] = set()
@@ -64,6 +66,7 @@ class Effects:
             follow_ups=PLACING[handle][1],
             hooks=self.hooked.of(handle),
             max_follow_ups=FOLLOW_UPS_MAX,
+            **LIMITS[handle],
         )
 
     def durable(self, ids: set[str]) -> None:
@@ -82,6 +85,7 @@ class Effects:
         async def run(arguments: dict[str, Any], ctx: ToolContext[Any]) -> Any:
             index, attempt = arguments["index"], ctx.attempt
             self.started[ctx.operation_id, ctx.call_id] += 1
+            self.keys.append(ctx.idempotency_key)
             if arguments["keeps"]:
                 if name not in QUESTIONS or attempt == 1:
                     await ctx.progress(f"{name} {index} is at attempt {attempt}")
@@ -151,18 +155,6 @@ def _answer(reply: Reply, number: int, prompts: int) -> Answer:
         return hang(HALF)
     parts: list[ScriptPart] = [say(f"answer {number + 1}")]
     for index, each in enumerate(reply.calls):
-        if each.tool in KIN:
-            parts.append(call(each.tool, prompt=f"prompt {each.prompt % prompts}"))
-            continue
-        parts.append(
-            call(
-                each.tool,
-                index=index,
-                end=each.end,
-                hang=each.hang,
-                behind=waits_for(reply.calls, index),
-                keeps=alone_in_group(reply.calls, index),
-            )
-        )
+        parts.append(call(each.tool, **arguments_of(reply.calls, index, number, prompts)))
     stop = "length" if reply.kind == "length" else None
     return answer(parts, stop_reason=stop) if reply.usage else answer(parts, stop_reason=stop, usage=None)  # type: ignore[arg-type]

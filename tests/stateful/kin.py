@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from tests.stateful.people import ASKED_POLICIES
-
 if TYPE_CHECKING:
     from tests.stateful.programs import Reply
 
@@ -52,9 +50,9 @@ def spoken(reply: Reply, handle: int) -> Reply:
     """
     level, calls = LEVELS[handle], []
     for call in reply.calls:
-        if level == 0 or (call.tool not in KIN and call.tool not in ASKED_POLICIES):
+        if level == 0 or call.tool in ("safe", "key", "never", "alone", "ghost"):
             calls.append(call)
-        elif call.tool in ASKED_POLICIES:
+        elif call.tool not in KIN:
             calls.append(replace(call, tool="ghost"))
         elif level == 1:
             calls.append(replace(call, tool="deep"))

@@ -8,12 +8,14 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
+from tests.stateful.again import Retry
 from tests.stateful.delivery import deliveries
 from tests.stateful.hooks import Hooks, hooks
 from tests.stateful.kin import FROM_NEWEST, KIN
-from tests.stateful.moves import DeleteBranch, KeepHandle, RenameBranch, changes_of, moves_of, uses
+from tests.stateful.moves import DeleteBranch, KeepHandle, Navigate, RenameBranch, Rewind, changes_of, moves_of, uses
 from tests.stateful.people import decisions
 from tests.stateful.programs import (
+    RETRY_AFTER_MS,
     Abort,
     Accept,
     Advance,
@@ -204,6 +206,46 @@ def calling_agents(draw: st.DrawFn) -> Phrase:
             )
 
 
+@st.composite
+def trying_again(draw: st.DrawFn) -> Phrase:
+    """Something fails, reaches a limit or is aborted, and is tried again."""
+    on = draw(st.sampled_from([0, 0, 0, 1, FROM_NEWEST]))
+    whose = min(on, 1) if on < FROM_NEWEST else 0
+    by = draw(handle)
+    run = Run(whose, draw(st.sampled_from([0, 2])), draw(op), by)
+    again = st.builds(Retry, st.just(on), op, op, st.booleans(), handle)
+    meanwhile: st.SearchStrategy[Step] = st.one_of(
+        talk(st.just(whose)),
+        st.builds(AppendEntry, st.just(whose), st.sampled_from(["appended", None]), st.booleans()),
+        st.sampled_from([Advance(), Kill(), Close(), Navigate(whose, 1), Rewind(whose)]),
+        again,
+    )
+    on_with = st.sampled_from([Resume(on), Drive(on), Drive(on, wait=False), Drive(on, handle=1)])
+    match draw(st.integers(0, 3)):
+        case 0:  # at once, and again
+            return (run, draw(again), draw(trouble), draw(on_with), draw(again), draw(on_with), draw(again))
+        case 1:  # aborted before
+            return (run, *draw(some(meanwhile, 2, 0)), Abort(whose), Resume(whose), draw(again), draw(on_with))
+        case 2:  # dies or fails where it is
+            return (run, *draw(some(meanwhile, 2)), draw(sooner), draw(again), draw(on_with), draw(again), Advance())
+        case _:  # time passes
+            return (run, Advance(), draw(trouble), Resume(whose), Advance(), *draw(some(meanwhile, 2)), Resume(on))
+
+
+_circling: st.SearchStrategy[tuple[Reply, ...]] = st.builds(
+    lambda reply, times: (reply,) * times,
+    st.sampled_from(
+        [
+            Reply("calls", (Call("safe"),)),
+            Reply("calls", (Call("never"), Call("safe"))),
+            Reply("calls", (Call("safe"), Call("agent", prompt=2))),
+            Reply("fail", after_ms=RETRY_AFTER_MS),
+            Reply("fail"),
+        ]
+    ),
+    st.integers(1, 5),
+)
+
 _called = st.builds(Call, st.sampled_from(["agent", "kin"]), prompt=st.integers(0, 3))
 _beside = st.builds(
     Call, st.sampled_from(["safe", "never", "alone", "agent"]), hang=st.integers(0, 1), prompt=st.integers(0, 3)
@@ -224,15 +266,19 @@ MIXES: dict[str, st.SearchStrategy[Phrase]] = {
     "what is delivered later": answering(deliveries),
     "what tools ask": answering(answers),
     "agents as tools": calling_agents(),
+    "what is tried again, and limits": trying_again(),
 }
+FIRST: dict[str, st.SearchStrategy[tuple[Reply, ...]]] = {
+    "agents as tools": calling.map(lambda reply: (reply,)),
+    "what is tried again, and limits": st.one_of(_circling, calling.map(lambda reply: (reply,))),
+}
+"""What models answer first to every other prompt of a mix."""
 SPECIAL: dict[str, st.SearchStrategy[Reply]] = {
     "what people are asked": calls_of("asked", "maybe", "maybe", "check", "check", "locked", "locked", "safe", "never"),
     "what is delivered later": calls_of("later", "later", "later", "safe", "alone", "maybe"),
     "what tools ask": calls_of("query", "query", "survey", "survey", "safe", "alone", "later"),
 }
 """Replies that a mix has something to do with, where others would not do."""
-FIRST: dict[str, st.SearchStrategy[tuple[Reply, ...]]] = {"agents as tools": calling.map(lambda reply: (reply,))}
-"""What models answer first to every other prompt of a mix."""
 HOOKS: dict[str, st.SearchStrategy[Hooks]] = {"what hooks say to runs, calls and moves": hooks()}
 """The hooks of the agents, in programs of a mix that is about them."""
 
@@ -241,6 +287,7 @@ SHARES = {
     "what hooks say to runs, calls and moves": 0.6,
     "what people are asked": 0.3,
     "agents as tools": 0.5,
+    "what is tried again, and limits": 0.5,
     "what is delivered later": 0.2,
     "what tools ask": 0.3,
 }

@@ -6,9 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tests.stateful.delivery import DEFERRING_POLICIES
+from tests.stateful.kin import KIN
 from tests.stateful.people import needs_a_yes
 from tests.stateful.plain_disk import CallState, Op
 from tests.stateful.plain_hooks import Gates
+from tests.stateful.plain_limits import is_repeated
 from tests.stateful.programs import BARRIERS, MAX_REPLAYS, POLICIES, Call
 from tests.stateful.questions import QUESTIONS
 
@@ -136,6 +138,8 @@ def _starts(op: Op, running: Batch, consulted: Collection[int]) -> CallPlan:
 def problem(op: Op, running: Batch, index: int) -> str | None:
     """Why a call cannot run here."""
     tool = op.calls[index].tool
+    if is_repeated(op, index):
+        return "repeated"
     if tool not in op.tools or tool not in running.tools:
         return "refused"
     return "unfit" if op.changed.get(index) == "bad" else None
@@ -184,6 +188,21 @@ def group_of(calls: tuple[Call, ...], index: int) -> list[int]:
 def alone_in_group(calls: tuple[Call, ...], index: int) -> bool:
     """Whether nothing runs beside this call, so that what it keeps on its way has its place among the commits."""
     return len(group_of(calls, index)) == 1
+
+
+def arguments_of(calls: tuple[Call, ...], index: int, number: int, prompts: int) -> dict[str, Any]:
+    """With what a call of the answer to the ``number``-th request is made. No barrier but an agent is called twice."""
+    call = calls[index]
+    if call.tool in KIN:
+        return {"prompt": f"prompt {call.prompt % prompts}"}
+    return {
+        "index": index,
+        "end": call.end,
+        "hang": call.hang,
+        "behind": waits_for(calls, index),
+        "keeps": alone_in_group(calls, index),
+        **({"turn": number} if call.tool in BARRIERS else {}),
+    }
 
 
 def waits_for(calls: tuple[Call, ...], index: int) -> int | None:

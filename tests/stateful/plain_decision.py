@@ -15,10 +15,11 @@ from tests.stateful import plain_kin as kin
 from tests.stateful.kin import KIN
 from tests.stateful.people import EXPIRES_MS
 from tests.stateful.plain_asked import Asked, Decided
-from tests.stateful.plain_calls import plan_calls, result_of
+from tests.stateful.plain_calls import arguments_of, plan_calls, result_of
 from tests.stateful.plain_disk import CallState, Disk, Op, Row
 from tests.stateful.plain_hooks import Gates, Place, request_place
 from tests.stateful.plain_inbox import Item
+from tests.stateful.plain_limits import limit_reached
 from tests.stateful.programs import ATTEMPTS, MAX_RESTARTS, POLICIES, Prompts, Reply
 
 USAGE = (100, 10, 1_000)
@@ -44,6 +45,8 @@ class Running(Protocol):
     request: Reply | None
     live: list[int]
     gates: Gates
+
+    def time_ms(self, now: int) -> int: ...
 
     @property
     def tools(self) -> tuple[str, ...]: ...
@@ -112,6 +115,8 @@ class Decision:
                     return
                 if not self._followed_up(op):
                     self._end("completed", op.answer, op.code)
+            elif self._limit(op):
+                self._end("failed", op.answer, "limit_reached")
             elif op.at == "retry_wait" and self.model.now < op.not_before:
                 self.sleeps = True
                 return
@@ -131,6 +136,14 @@ class Decision:
         else:
             op.attempt += 1
         op.at, op.asked, op.placed, self.request = "generating", op.model, False, True
+
+    def _limit(self, op: Op, *, more: int = 0) -> bool:
+        return limit_reached(self.draft, op, self.running.time_ms(self.model.now), more=more)
+
+    def _arguments(self, op: Op) -> tuple[Any, ...]:
+        number, prompts = self.model.asked[op.id] - 1, len(self.model.prompts)
+        arguments = [arguments_of(op.batch, index, number, prompts) for index in range(len(op.batch))]
+        return tuple((call.tool, *each.values()) for call, each in zip(op.batch, arguments, strict=True))
 
     # Hooks.
 
@@ -162,7 +175,7 @@ class Decision:
 
         inbox = self.draft.inbox
         writes, steers = inbox.of(op.lane, "write"), inbox.of(op.lane, "steer")
-        if not kin.has_model(self.running.handle):
+        if not kin.has_model(self.running.handle) or self._limit(op):
             return writes  # what cannot be answered waits on
         follow_ups = inbox.of(op.lane, "follow_up") if op.finish and not steers else []
         return [*writes, *at_once(steers, op.steering), *at_once(follow_ups, op.follow_ups)]
@@ -213,11 +226,14 @@ class Decision:
             op.code = "length" if kind == "length" and not tools else None
             op.at, op.batch, op.cut = ("tools" if tools else "checkpoint"), reply.calls, kind == "length"
             op.calls = [CallState(tool) for tool in tools]
+            if tools and not op.cut:
+                op.asked_for.append(self._arguments(op))
+                self.draft.batches[op.answer] = op.asked_for[-1]
 
     def _interrupted(self, op: Op) -> None:
         """An earlier pass left a request without its answer."""
         self.names.append("recovered_response")
-        stop = "aborted" if op.cancelled else "error"
+        stop, limit = "aborted" if op.cancelled else "error", self._limit(op, more=1)
         number = self._place(op, op.frames or "", stop, "interrupted", op.framed, UNKNOWN)
         op.restarts += 1
         if op.cancelled:
@@ -226,8 +242,8 @@ class Decision:
             self._end("failed", number, "restarts_exhausted")
         elif self.running.gates.failed:
             self._end("failed", number, "hook_failed")
-        elif not kin.has_model(self.running.handle):
-            self._end("failed", number, "model_unavailable")
+        elif limit or not kin.has_model(self.running.handle):
+            self._end("failed", number, "limit_reached" if limit else "model_unavailable")
         elif op.restarts >= 2:
             op.at, op.not_before, op.error = "retry_wait", self.model.now, "interrupted"
         else:
@@ -385,6 +401,8 @@ class Decision:
             "usage": self.draft.totals(op.id),
             "decisions": tuple(sorted(op.decisions)),
             "returned": tuple(item.seen() for item in op.returned),
+            "key_operation": op.key_operation,
+            "retry_of": self.draft.retries[op.id][1] if op.id in self.draft.retries else None,
             "next": self._open_next(op),
         }
 

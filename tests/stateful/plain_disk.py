@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from tests.stateful.again import LIMITS, Limits
 from tests.stateful.plain_asked import Asked, Decided
 from tests.stateful.plain_inbox import Inbox, Item
 from tests.stateful.programs import TOOLS_OF_HANDLE, Call
@@ -104,12 +105,19 @@ class Op:
     decisions: tuple[Decided, ...] = ()
     changed: dict[int, str] = field(default_factory=dict)
     """The ends of calls of this batch that run with other arguments than the model's."""
+    limits: Limits = field(default_factory=Limits)
+    time_ms: int = 0
+    asked_for: list[tuple[Any, ...]] = field(default_factory=list)
+    """The calls of each answer, as far as they are the same."""
+    key_operation: str = ""
     parent: str | None = None
     """The operation that this one is a call of."""
 
     def copy(self) -> Op:
         calls = [replace(call) for call in self.calls]
-        return replace(self, calls=calls, asking=dict(self.asking), changed=dict(self.changed))
+        return replace(
+            self, calls=calls, asking=dict(self.asking), changed=dict(self.changed), asked_for=list(self.asked_for)
+        )
 
 
 @dataclass
@@ -143,6 +151,12 @@ class Disk:
     kin: dict[str, int] = field(default_factory=dict)
     """The calls that became operations, in that order, and with which handle a host opens their lanes."""
 
+    retries: dict[str, tuple[str, str, bool]] = field(default_factory=dict)
+    """Operations that try another one again: on which lane, which one, and whether with its keys."""
+
+    batches: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    """The calls of each answer that settled to run them, as far as they are the same."""
+
     def copy(self) -> Disk:
         return Disk(
             list(self.entries),
@@ -158,6 +172,8 @@ class Disk:
             self.inbox.copy(),
             self.asked,
             dict(self.kin),
+            dict(self.retries),
+            dict(self.batches),
         )
 
     def asking(self, lane: str) -> list[int]:
@@ -198,6 +214,8 @@ class Disk:
             settings=config.settings or {},
             steering=steering,
             follow_ups=follow_ups,
+            limits=LIMITS[handle],
+            key_operation=id,
         )
         config.current = id
 

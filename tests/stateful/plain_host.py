@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from tests.stateful.again import Retry
 from tests.stateful.delivery import Deliver
 from tests.stateful.kin import FROM_NEWEST, FROM_OLDEST
 from tests.stateful.moves import MOVES
 from tests.stateful.people import Decide
 from tests.stateful.plain import Died, Faulted, Refused
 from tests.stateful.plain_abort import PlainAborts
+from tests.stateful.plain_again import PlainAgain
 from tests.stateful.plain_kin import call_on, lane_of, unsettled_beside
 from tests.stateful.plain_moves import PlainMoves
 from tests.stateful.plain_pass import Observer
@@ -75,7 +77,7 @@ Action: TypeAlias = Step | Open | Reopen | Elapse
 
 
 @dataclass
-class PlainHost(PlainQuestions, PlainMoves, PlainAborts):
+class PlainHost(PlainQuestions, PlainMoves, PlainAborts, PlainAgain):
     """The plain model as one that plays steps."""
 
     def before(self, step: Step) -> list[Action]:
@@ -279,6 +281,9 @@ class PlainHost(PlainQuestions, PlainMoves, PlainAborts):
                 return self.talk(lane, action)
             case Decide():
                 return self.decide(lane, action)
+            case Retry(_, of, op, same_keys, handle):
+                id, settled = None if op is None else f"op-{op}", None if of is None else f"op-{of}"
+                return self.retry(lane, settled, id, handle, same_keys=same_keys)
             case Deliver():
                 return self.deliver(lane, action)
             case Answer():

@@ -103,7 +103,7 @@ def outcome_of(record: dict[str, Any], tool: str) -> tuple[Any, ...]:
 
 def configure_as(op: Op, other: Op) -> None:
     op.tools, op.model, op.settings = other.tools, other.model, other.settings
-    op.steering, op.follow_ups = other.steering, other.follow_ups
+    op.steering, op.follow_ups, op.limits = other.steering, other.follow_ups, other.limits
 
 
 def unsettled_beside(disk: Disk, op: Op, driven: list[str]) -> bool:

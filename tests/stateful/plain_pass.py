@@ -19,6 +19,7 @@ from tests.stateful.plain_calls import alone_in_group, predicate_of, reasons_of,
 from tests.stateful.plain_decision import Decision
 from tests.stateful.plain_disk import Disk, Op
 from tests.stateful.plain_hooks import Gates, PlainHooked, request_place
+from tests.stateful.plain_limits import asleep_until, call_key
 from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
 from tests.stateful.questions import QUESTIONS
 
@@ -50,11 +51,18 @@ class Pass:
     within: str | None = None
     """What becomes of the request under an abort, if it is hooks that hang: it was not sent, or its answer is whole."""
     slept_at: int = 0
+    began_at: int = 0
+    spent_ms: int = 0
+    """What earlier passes have committed of the operation's time."""
     caller: tuple[str, int] | None = None
     """The lane of the pass that drives it, and the call that it is there, if it is one."""
     said: dict[int, bool | str] = field(default_factory=dict)
     """What predicates have said."""
     said_of: Any = None
+
+    def time_ms(self, now: int) -> int:
+        """What the operation has spent of its time."""
+        return self.spent_ms + now - self.began_at
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -75,9 +83,10 @@ class PlainRuns(PlainHooked):
     finished: list[tuple[str, Any]] = field(default_factory=list)
     """Drives that ended since the last look, and how."""
     asked: Counter[str] = field(default_factory=Counter)
-    """Requests that started, by operation. Deaths do not forget them, as little as the next two."""
+    """Requests that started, by operation. Deaths do not forget them, as little as the next three."""
     started: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     requests: list[tuple[Any, ...]] = field(default_factory=list)
+    keys: list[tuple[str, str, int]] = field(default_factory=list)
     autos: int = 0
 
     # The verbs of a lane.
@@ -86,6 +95,8 @@ class PlainRuns(PlainHooked):
         disk = self.disk
         if lane not in disk.lanes:
             raise Refused("no lane")
+        if op in disk.retries and (op in disk.results or op in disk.ops):
+            raise Refused("RequestConflict")
         if op in disk.results:
             record = disk.results[op]
             return self._same(record["lane"], record["prompt"], record["inputs"], lane, prompt)
@@ -140,10 +151,13 @@ class PlainRuns(PlainHooked):
             raise Refused("LaneBusy")
         running = self.passes.get(observer.lane)
         if running is None:
-            running = self.passes[observer.lane] = Pass(observer.lane, current, handle)
+            running = self.passes[observer.lane] = self._pass(observer.lane, current, handle)
             running.gates = self.gates_of(current, handle)
         running.observers.append(observer)
         self.advance(running)
+
+    def _pass(self, lane: str, op: str, handle: int, caller: tuple[str, int] | None = None) -> Pass:
+        return Pass(lane, op, handle, caller=caller, began_at=self.now, spent_ms=self.disk.ops[op].time_ms)
 
     def result(self, lane: str, op: str) -> Any:
         """A settled record is the session's: any lane tells it. What is open is its lane's."""
@@ -219,9 +233,10 @@ class PlainRuns(PlainHooked):
 
     def wakes_at(self, running: Pass) -> int:
         """When a pass that sleeps goes on."""
-        wake = kin.wake_of(self.disk, self.disk.ops[running.op], running.slept_at)
+        op, at = self.disk.ops[running.op], running.slept_at
+        wake = kin.wake_of(self.disk, op, at)
         assert wake is not None
-        return wake
+        return asleep_until(op, wake, at, running.time_ms(at)) if op.at == "retry_wait" else wake
 
     @property
     def several(self) -> bool:
@@ -271,6 +286,8 @@ class PlainRuns(PlainHooked):
             decision.take(answered, outcomes)
             decision.plan()
             if decision.names:
+                if "max_time_ms" in getattr(draft.ops.get(running.op), "limits", ()):
+                    draft.ops[running.op].time_ms = running.time_ms(self.now)
                 self.commit("+".join(dict.fromkeys(decision.names)), draft)
                 if any(name in decision.names for name in ("settlement", "recovered_response")):
                     running.unsaved = None
@@ -316,7 +333,7 @@ class PlainRuns(PlainHooked):
             return
         handle = called_handle(running.handle, op.calls[index].tool)
         lane = kin.lane_of(call)
-        self.passes[lane] = Pass(lane, call, handle, caller=(running.lane, index))
+        self.passes[lane] = self._pass(lane, call, handle, (running.lane, index))
         self.advance(self.passes[lane])
 
     def _called(self, caller: tuple[str, int], record: dict[str, Any] | None) -> None:
@@ -386,6 +403,7 @@ class PlainRuns(PlainHooked):
         op = self.disk.ops[id]
         state, spec = op.calls[index], op.batch[index]
         self.started[id, op.turn, index] += 1
+        self.keys.append(call_key(self.disk, op, index))
         running.live.append(index)
         if alone_in_group(op.batch, index):
             if state.tool not in QUESTIONS or state.attempt == 1:

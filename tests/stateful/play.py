@@ -104,6 +104,8 @@ class _Played:
                 self.same(world, "what hooks were told", world.effects.hooked.heard(world.names), self.plain.heard)
                 self.same(world, "hooks passed over", _passed_over(world), self.plain.passed_over)
                 self.same(world, "the requests", world.requests(), self.plain.requests)
+                keys = [world.names.call_key(each) for each in world.effects.keys]
+                self.same(world, "the keys of calls", sorted(keys), sorted(self.plain.keys))
             self.same(world, "the outcome", world.looker.told(got), want)
             self.same(world, "violations of pairing", world.effects.violations, [])
             starts = sorted(world.effects.started.values())

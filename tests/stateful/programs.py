@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from hypothesis import strategies as st
 
+from tests.stateful.again import Retry
 from tests.stateful.delivery import DEFERRING_POLICIES, DeferringTool, Deliver
 from tests.stateful.hooks import Hooks
 from tests.stateful.kin import KIN, TOOLS_OF_KIN
@@ -273,6 +274,7 @@ Step: TypeAlias = (
     | OpenAgain
     | Held
     | Talk
+    | Retry
     | Move
     | Decide
     | Deliver
@@ -340,6 +342,7 @@ _work = st.one_of(
 _on_lanes = st.one_of(
     st.builds(Abort, _lane, _op),
     st.builds(Result, _lane, st.integers(0, 3)),
+    st.builds(Retry, _lane, _op, _op, st.booleans(), _handle),
     st.builds(LeaveDrive, _lane),
     st.builds(Configure, _lane, _model, _tools, _settings, _handle),
     st.builds(CreateBranch, st.integers(0, 2), _at),

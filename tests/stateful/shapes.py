@@ -42,6 +42,7 @@ FAILURES = {
     "stream_cut": "the model's stream ended without its end",
     "restarts_exhausted": "times during one turn",
     "model_unavailable": "is not among the models",
+    "limit_reached": "; the limit is ",
 }
 """What a failed run of another agent is told to have met."""
 
@@ -93,6 +94,11 @@ class Names:
         """The lane of a call, by how many there were before, and with which handle it is opened."""
         label, handle = list(self.kin.items())[number]
         return self.lane_id(f"child:{label}"), handle
+
+    def call_key(self, key: str) -> tuple[Any, ...]:
+        """An idempotency key."""
+        _, operation, call, count = key.split("/")
+        return (self.label(operation), call.split("#")[0], int(count))
 
     def take_items(self, numbers: list[int], ids: list[str]) -> None:
         """These wait."""
@@ -174,6 +180,8 @@ class Names:
             "decisions": tuple(sorted(self.decided(each) for each in record.decisions)),
             "returned": tuple(self.waiting(each) for each in record.returned),
             "next": self.label(record.next_operation),
+            "key_operation": self.label(record.key_operation),
+            "retry_of": self.label(record.retry_of),
             "usage": (usage.rows, usage.unknown_rows, usage.input_tokens, usage.output_tokens, usage.cost_nanos),
         }
 
@@ -317,6 +325,8 @@ def _without_hooks(text: str) -> str:
         return "unusable"
     if "are not valid" in last:
         return "unfit"
+    if "which is as often as this run may" in last:
+        return "repeated"
     if last.startswith("The agent "):
         return "failed: " + next(code for code, why in FAILURES.items() if why in last)
     return "raised" if last.endswith("failed: ValueError: on purpose") else last

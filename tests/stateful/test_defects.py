@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.stateful.defect import Defect
 from tests.stateful.defects import DEFECTS
+from tests.stateful.defects_again import AGAIN_DEFECTS
 from tests.stateful.defects_delivery import DELIVERY_DEFECTS
 from tests.stateful.defects_hooks import HOOK_DEFECTS
 from tests.stateful.defects_kin import KIN_DEFECTS
@@ -33,6 +34,7 @@ ALL = (
     *DELIVERY_DEFECTS,
     *QUESTION_DEFECTS,
     *KIN_DEFECTS,
+    *AGAIN_DEFECTS,
 )
 NAMES = [defect.name for defect in ALL]
 MET_SOON = [

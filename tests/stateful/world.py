@@ -28,6 +28,7 @@ from agentlane.storage import JsonlStore, MemoryStore, SqliteStore, Store
 from agentlane.testing import CountingIds, FailingStore, FaultPlan, GatedStore, ManualClock, Trace
 from agentlane.testing.gates import Hold
 from tests.stateful import programs as p
+from tests.stateful.again import Retry
 from tests.stateful.delivery import Deliver, deliver
 from tests.stateful.effects import Effects
 from tests.stateful.hooks import Hooks
@@ -331,6 +332,11 @@ class World:
                 admitted = await lane.accept(self._prompt(prompt), operation_id=None if op is None else f"op-{op}")
                 self.names.take_entries([entry.id for entry in await self._here().entries()])
                 return ("admitted", tuple(self.names.numbers[each] for each in admitted.inputs))
+            case Retry(_, of, op, same_keys):
+                settled = lane.inspect().last_operation_id or "op-none" if of is None else f"op-{of}"
+                id = None if op is None else f"op-{op}"
+                again = await lane.retry(settled, operation_id=id, same_keys=same_keys)
+                return ("admitted", tuple(self.names.numbers[each] for each in again.inputs))
             case p.Run(_, prompt, op):
                 return self._ended(
                     await lane.run(self._prompt(prompt), operation_id=None if op is None else f"op-{op}")
