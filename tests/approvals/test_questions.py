@@ -475,3 +475,24 @@ async def test_a_waiting_question_is_a_barrier_like_its_call(memory: Place) -> N
     await desk.lane.answer(asked.approval_id, 1)
     assert isinstance(await desk.lane.drive(), Settled)
     assert desk.runs == ["book:1", "book:1", "ls:2"]
+
+
+async def test_decisions_of_one_moment_have_one_order(place: Place) -> None:
+    """The later of two that were asked is answered first, in the same millisecond: the record is the same over a
+    restart in between."""
+    script = [[call("book", x=1), call("book", x=2)], "done"]
+    orders = []
+    for restarted in (False, True):
+        desk = Desk(Place(place.kind, place.folder / str(restarted)), script)
+        desk.tool("book", body=lambda arguments, ctx: ctx.ask("q", "?"), replay="safe")
+        await desk.begin()
+        first, second = await desk.waits()
+        await desk.lane.answer(second.approval_id, 2)
+        await desk.lane.answer(first.approval_id, 1)
+        if restarted:
+            await desk.restart()
+        outcome = await desk.lane.drive("op")
+        assert isinstance(outcome, Settled)
+        orders.append([each.call_id[-1] for each in outcome.result.decisions])
+        await desk.place.end()
+    assert orders[0] == orders[1]

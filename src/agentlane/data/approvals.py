@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -62,3 +63,8 @@ def arguments_digest(arguments: Any) -> str:
     """The first 32 hexadecimal digits of SHA-256 over a call's arguments in canonical JSON."""
     text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def in_order(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+    """Decisions by time; those of one millisecond by id, so that the order is the same after a restart."""
+    return tuple(sorted(decisions, key=lambda each: (each.at, each.approval_id)))

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlane.data import addresses, codec
-from agentlane.data.approvals import Approval, Decision
+from agentlane.data.approvals import Approval, Decision, in_order
 from agentlane.data.entries import EntryBody, kind_of
 from agentlane.data.inbox import QueuedState
 from agentlane.data.messages import AssistantMessage, ToolResultMessage
@@ -157,7 +157,7 @@ class OperationDraft:
         address = addresses.op_decision(self.operation.id, decision.approval_id)
         self.path.writes.append(SetValue(address, codec.encode(decision)))
         self.pending = {each: approval for each, approval in self.pending.items() if each != index}
-        self.decisions = (*self.decisions, decision)
+        self.decisions = in_order((*self.decisions, decision))
 
     @property
     def answer_text(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentlane.data import addresses, codec
+from agentlane.data.approvals import in_order
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, ToolResultMessage, UserMessage
 from agentlane.data.operations import Generating, OutcomeReady, Tools
@@ -53,11 +54,8 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
     operation.follow_ups = sum(is_follow_up(entry.id) for entry in mine if entry.id not in operation.meta.inputs)
     operation.usage = await _usage(storage, operation.id, since)
     decisions = await storage.values(addresses.OP_DECISION, f"{operation.id}|")
-    operation.decisions = tuple(
-        sorted(
-            (codec.DECISION.decode(payload, f"decision {key}") for key, payload in decisions.items()),
-            key=lambda each: (each.at, each.approval_id),
-        )
+    operation.decisions = in_order(
+        codec.DECISION.decode(payload, f"decision {key}") for key, payload in decisions.items()
     )
     if isinstance(state, Generating):
         for element in await storage.elements(addresses.pending_frames(operation.id, state.response_id)):
