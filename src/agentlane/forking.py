@@ -1,15 +1,16 @@
-"""Forks: a session of its own, made of what another one holds at one moment.
+"""Forks and backups: a session of its own, made of what another one holds at one moment.
 
 A fork keeps the conversation and what people and the application put beside it. What belongs to work under way, and the
-records and accounts of work that was done, stay with the session it was done in.
+records and accounts of work that was done, stay with the session it was done in. A backup keeps everything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agentlane.data import addresses, codec
@@ -23,7 +24,7 @@ from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownBranch, U
 from agentlane.names import check_session_id
 from agentlane.storage.contract import ElementRow, EntryRow, Row, SessionInfo, Snapshot, Store, ValueRow
 from agentlane.storage.jsonl import JsonlStore
-from agentlane.storage.open import Target, checked_target, open_store
+from agentlane.storage.open import Target, checked_target, open_store, session_of
 
 Scope: TypeAlias = Literal["branch", "tree"]
 """What a fork has of the conversation: the path of one branch, or everything."""
@@ -75,7 +76,9 @@ async def fork(
         origin = _origin(snapshot, part)
         if metadata is not None and FORKED_FROM in given:
             origin = {}  # the caller's own word for it
-        async with _opened(target, store, runtime) as place, aclosing(_rows(snapshot, part)) as pages:
+        last = () if part is None else _own_values(part)
+        kept = _rows(snapshot, partial(_kept, part=part), last)
+        async with _opened(target, store, runtime) as place, aclosing(kept) as pages:
             return await place.load(
                 pages, last_seq=snapshot.last_seq, session_id=session_id, metadata={**given, **origin}
             )
@@ -83,19 +86,45 @@ async def fork(
         await snapshot.close()
 
 
-async def _rows(snapshot: Snapshot, part: Part | None) -> AsyncGenerator[Sequence[Row], None]:
-    """What a fork has of a snapshot, in its order."""
+async def backup(runtime: Runtime, store: Store, target: Target, *, session_id: str | None) -> SessionInfo:
+    """See ``Session.backup``."""
+    runtime.check()
+    checked = _checked_target(target)
+    if checked is None:
+        raise InvalidMessage("target: a path or a store is needed here, where the backup is to be")
+    wanted = runtime.session_id if session_id is None else check_session_id(session_id)
+    if session_id is None:
+        wanted = session_of(checked) or wanted
+    snapshot = await runtime.storage.snapshot()
+    try:
+        info = snapshot.info
+        async with _opened(checked, store, runtime) as place, aclosing(_rows(snapshot)) as pages:
+            return await place.load(
+                pages,
+                last_seq=snapshot.last_seq,
+                session_id=wanted,
+                metadata=info.metadata,
+                created_at=info.created_at,
+            )
+    finally:
+        await snapshot.close()
+
+
+async def _rows(
+    snapshot: Snapshot, keep: Callable[[Row], Row | None] = lambda row: row, last: Sequence[Row] = ()
+) -> AsyncGenerator[Sequence[Row], None]:
+    """What is kept of a snapshot, in its order, and ``last`` behind it."""
     pages = snapshot.pages()
     try:
         async for page in pages:
-            if kept := [row for each in page if (row := _kept(each, part)) is not None]:
+            if kept := [row for each in page if (row := keep(each)) is not None]:
                 yield kept
             await asyncio.sleep(0)  # a source in memory never waits, and others have work to do
     finally:
         if isinstance(pages, AsyncGenerator):
             await pages.aclose()
-    if part is not None:
-        yield _own_values(part)
+    if last:
+        yield last
 
 
 def _kept(row: Row, part: Part | None) -> Row | None:

@@ -41,7 +41,7 @@ from agentlane.errors import (
     UnknownBranch,
     WouldDeadlock,
 )
-from agentlane.forking import Scope, fork
+from agentlane.forking import Scope, backup, fork
 from agentlane.histories.findings import HistoryFormat, ImportReport
 from agentlane.histories.read import read_history
 from agentlane.ids import call_index
@@ -282,6 +282,22 @@ class Session(SessionData):
             session_id=session_id,
             metadata=metadata,
         )
+
+    async def backup(self, target: Target, *, session_id: str | None = None) -> SessionInfo:
+        """Make a whole copy of the session as it is now, operations that are open included; durable on return.
+
+        ``target`` is a path as ``open_session`` takes it, or a store of any kind. The copy has this session's id, for a
+        ``.jsonl`` path its stem, or ``session_id``; everything else is as it is here: open operations go on there as
+        after the death of a process, so a call that is under way here may run again there if it may be replayed.
+        Idempotency keys begin with the session's id, so they are the same only under the same one.
+
+        Runs beside everything else, on a session that is open for reading too. Memory is bounded but for ids. Cancelled
+        or failed it leaves nothing (cancelled at the very end, a whole copy). A next backup needs another id or place.
+
+        Raises ``InvalidWrite`` for an id that is taken at the target, ``InvalidMessage`` or ``InvalidDefinition`` for a
+        target that is none, and what the target raises when a session is made there.
+        """
+        return await backup(self._runtime, self._store, target, session_id=session_id)
 
     async def export(self, file: ExchangeFile) -> None:
         """Write all of the session as it is now to ``file``, operations that are open included.

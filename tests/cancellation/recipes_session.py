@@ -141,6 +141,11 @@ async def fork(world: World) -> Call:
     return call
 
 
+@recipe("Session.backup")
+async def backup(world: World) -> Call:
+    return lambda: world.session.backup(world.store, session_id="u")
+
+
 @recipe("Session.export")
 async def export(world: World) -> Call:
     """There, and whole, or not there."""

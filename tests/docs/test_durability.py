@@ -163,6 +163,11 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         await lane.configure(settings={"warm": True})
         assert await bench.after_kill(looking(_settings)) == {"warm": True}
 
+        # copies
+        await session.backup(live, session_id="backup")
+        assert "backup" in [each.id for each in await store.list()]
+        await live.delete("backup")
+
         # a cleanup
         before = await session.entries()
         await session.compact_storage()
