@@ -115,7 +115,7 @@ def read_step(database: sqlite3.Connection, key: int, after_seq: int, upto_seq: 
             rows.append(Row(place, seq, at, kind, text.count(" ") + 1 if text else 0, text))
             size_bytes += len(payload)
             if len(rows) >= READ_ROWS or size_bytes >= READ_BYTES:
-                return Step(rows, seq, ended=False)
+                return Step(rows, seq, ended=seq >= upto_seq)
     finally:
         found.close()
     return Step(rows, upto_seq, ended=True)

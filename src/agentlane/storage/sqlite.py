@@ -323,6 +323,8 @@ class SqliteStore(Exchange):
             use = await attach(self.path, self._options, write=True, session_id=session_id)
         async with use:
             if before is not None:
+                with translated(self.path):  # first of all: who opens beside another that closes may find it locked
+                    await use.writer.thread.call(_nothing)
                 await before(use)
             await self._transact(use, function)
 
