@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -77,10 +77,10 @@ async def fork(
         if metadata is not None and FORKED_FROM in given:
             origin = {}  # the caller's own word for it
         last = () if part is None else _own_values(part)
-        kept = _rows(snapshot, partial(_kept, part=part), last)
-        async with _opened(target, store, runtime) as place, aclosing(kept) as pages:
+        kept = _Rows(snapshot, partial(_kept, part=part), last)
+        async with _opened(target, store, runtime) as place:
             return await place.load(
-                pages, last_seq=snapshot.last_seq, session_id=session_id, metadata={**given, **origin}
+                kept, last_seq=snapshot.last_seq, session_id=session_id, metadata={**given, **origin}
             )
     finally:
         await snapshot.close()
@@ -98,9 +98,9 @@ async def backup(runtime: Runtime, store: Store, target: Target, *, session_id: 
     snapshot = await runtime.storage.snapshot()
     try:
         info = snapshot.info
-        async with _opened(checked, store, runtime) as place, aclosing(_rows(snapshot)) as pages:
+        async with _opened(checked, store, runtime) as place:
             return await place.load(
-                pages,
+                _Rows(snapshot),
                 last_seq=snapshot.last_seq,
                 session_id=wanted,
                 metadata=info.metadata,
@@ -110,21 +110,32 @@ async def backup(runtime: Runtime, store: Store, target: Target, *, session_id: 
         await snapshot.close()
 
 
-async def _rows(
-    snapshot: Snapshot, keep: Callable[[Row], Row | None] = lambda row: row, last: Sequence[Row] = ()
-) -> AsyncGenerator[Sequence[Row], None]:
-    """What is kept of a snapshot, in its order, and ``last`` behind it."""
-    pages = snapshot.pages()
-    try:
-        async for page in pages:
-            if kept := [row for each in page if (row := keep(each)) is not None]:
-                yield kept
-            await asyncio.sleep(0)  # a source in memory never waits, and others have work to do
-    finally:
-        if isinstance(pages, AsyncGenerator):
-            await pages.aclose()
-    if last:
-        yield last
+class _Rows:
+    """What is kept of a snapshot, in its order, and ``last`` behind it. No asynchronous generator: one whose waiter is
+    thrown away with its event loop stays running for ever (CPython before 3.13), and the loop complains of it."""
+
+    def __init__(
+        self, snapshot: Snapshot, keep: Callable[[Row], Row | None] = lambda row: row, last: Sequence[Row] = ()
+    ) -> None:
+        self._pages = snapshot.pages()
+        self._keep = keep
+        self._last = last
+
+    def __aiter__(self) -> _Rows:
+        return self
+
+    async def __anext__(self) -> Sequence[Row]:
+        try:
+            while True:
+                page = await anext(self._pages)
+                await asyncio.sleep(0)  # a source in memory never waits, and others have work to do
+                if kept := [row for each in page if (row := self._keep(each)) is not None]:
+                    return kept
+        except StopAsyncIteration:
+            if not self._last:
+                raise
+            last, self._last = self._last, ()
+            return last
 
 
 def _kept(row: Row, part: Part | None) -> Row | None:

@@ -10,8 +10,7 @@ import io
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -58,8 +57,13 @@ class Exchange:
                 await write_export(snapshot, file)
             finally:
                 await snapshot.close()
-        finally:
+        except GeneratorExit:  # thrown away with its loop: nothing can be awaited
+            storage.kill()
+            raise
+        except BaseException:
             await storage.close()
+            raise
+        await storage.close()
 
     async def import_session(self: Store, file: ExchangeFile, *, session_id: str | None = None) -> SessionInfo:
         """Make a session of an exported one, or of any JSONL session file that nobody writes; durable on return.
@@ -75,7 +79,8 @@ class Exchange:
         """
         if session_id is not None:
             session_id = check_session_id(session_id)
-        async with _opened(file) as (path, descriptor):
+        with ExitStack() as open_files:
+            path, descriptor = await _opened(file, open_files)
             snapshot = await _read(path, descriptor)
             info = snapshot.info
             return await self.load(
@@ -158,24 +163,21 @@ async def _read(path: Path, descriptor: int) -> IndexSnapshot[int]:
     return IndexSnapshot(loaded.info, loaded.index, FilePayloads(files, path, descriptor))
 
 
-@asynccontextmanager
-async def _opened(file: ExchangeFile) -> AsyncIterator[tuple[Path, int]]:
-    """A descriptor that can be read anywhere, of the file or of a copy of it, and the name to tell people."""
+async def _opened(file: ExchangeFile, open_files: ExitStack) -> tuple[Path, int]:
+    """A descriptor that can be read anywhere, of the file or of a copy of it, and the name to tell people; what is
+    opened for it is closed with ``open_files``."""
     if isinstance(file, str | os.PathLike):
         path = _path(file)
         descriptor = _open(path)
-        try:
-            yield path, descriptor
-        finally:
-            os.close(descriptor)
-        return
+        open_files.callback(os.close, descriptor)
+        return path, descriptor
     _check_binary(file, "read")
-    with tempfile.TemporaryFile() as copy:
-        while copy.tell() <= FILE_BYTES_MAX and (data := file.read(COPY_BYTES)):
-            copy.write(data)
-            await asyncio.sleep(0)
-        copy.flush()
-        yield Path(str(getattr(file, "name", "<a file object>"))), copy.fileno()
+    copy = open_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is closed with the stack
+    while copy.tell() <= FILE_BYTES_MAX and (data := file.read(COPY_BYTES)):
+        copy.write(data)
+        await asyncio.sleep(0)
+    copy.flush()
+    return Path(str(getattr(file, "name", "<a file object>"))), copy.fileno()
 
 
 def _open(path: Path) -> int:

@@ -73,8 +73,11 @@ class IndexSnapshot(Generic[P]):
         """The sums as they were."""
         return self._stats
 
-    async def pages(self) -> AsyncIterator[Sequence[Row]]:
+    def pages(self) -> AsyncIterator[Sequence[Row]]:
         """Every row (S25)."""
+        return _Pages(self._pages())
+
+    def _pages(self) -> Iterator[Sequence[Row]]:
         index = self._index
         for rows, payloads in self._paged(range(self._entries), index.entry_places.__getitem__):
             entries = map(index.entry, rows)
@@ -115,6 +118,21 @@ class IndexSnapshot(Generic[P]):
             page = things[begin:end]
             yield page, self._medium.fetch(map(place_of, page))
             begin = end
+
+
+class _Pages:
+    """Pages that are there without waiting; no asynchronous generator, which its loop would have to be rid of."""
+
+    def __init__(self, pages: Iterator[Sequence[Row]]) -> None:
+        self._left = pages
+
+    def __aiter__(self) -> _Pages:
+        return self
+
+    async def __anext__(self) -> Sequence[Row]:
+        for page in self._left:
+            return page
+        raise StopAsyncIteration
 
 
 def _key(item: tuple[str, object]) -> str:

@@ -77,7 +77,9 @@ class Cleaner:
 
     async def compact(self) -> Compacted:
         """A cleanup, or the one that is under way. Cancelling whoever waits for it does not stop it."""
-        return await asyncio.shield(self._begin())
+        task = self._begin()
+        await asyncio.wait({task})
+        return task.result()
 
     async def ended(self) -> None:
         """Wait for a cleanup that is under way to end, however it does."""

@@ -47,7 +47,7 @@ from agentlane.storage.sqlite_search import forget, search_file
 from agentlane.storage.sqlite_session import SqliteSession
 from agentlane.storage.sqlite_upkeep import optimize
 from agentlane.storage.sqlite_view import View, ViewAtOpen, kept_values
-from agentlane.waiting import finish
+from agentlane.storage.sqlite_writer import Writer
 
 T = TypeVar("T")
 Hits: TypeAlias = "list[SearchHit]"
@@ -167,14 +167,21 @@ class SqliteStore(Exchange):
                 await self._transact(use, partial(load.add, page=page))
             self._check_open()
             await self._transact(use, load.end)
-        except GeneratorExit:
-            raise  # nothing can be awaited any more: a later load removes what there is
         except BaseException:
-            with suppress(Exception):  # what cannot be removed now is by a later load
-                await finish(asyncio.ensure_future(self._transact(use, load.undo)))
+            self._undo(use.writer, load, loading)
             raise
-        finally:
+        loading.discard(load.key)
+
+    def _undo(self, writer: Writer, load: Load, loading: set[int]) -> None:
+        """Remove what there is of a load, behind whatever of it is on its way; who lets the file go waits for that."""
+
+        def undo() -> None:
+            if writer.thread.database is not None:
+                with suppress(Exception):  # what cannot be removed now is by a later load
+                    _transact(writer, writer.thread.database, load.undo)
             loading.discard(load.key)
+
+        writer.thread.post(undo)
 
     async def _make_file(self) -> None:
         """Make the file if there is none."""
@@ -330,19 +337,8 @@ class SqliteStore(Exchange):
 
     async def _transact(self, use: Use, function: Callable[[sqlite3.Connection], None]) -> None:
         writer = use.writer
-
-        def transact(database: sqlite3.Connection) -> None:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                function(database)
-                database.execute("COMMIT")
-                writer.used = True
-            finally:
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-
         with translated(self.path):
-            await writer.thread.call(transact)
+            await writer.thread.call(lambda database: _transact(writer, database, function))
 
     async def _load(self, use: Use, session_id: str, *, read_only: bool) -> tuple[reads.Loaded, View]:
         def load(database: sqlite3.Connection) -> tuple[reads.Loaded, View]:
@@ -385,6 +381,17 @@ class SqliteStore(Exchange):
     async def list(self) -> list[SessionInfo]:
         """All sessions, oldest first; none if there is no file yet."""
         return await self._query(reads.list_sessions, [])
+
+
+def _transact(writer: Writer, database: sqlite3.Connection, function: Callable[[sqlite3.Connection], None]) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        function(database)
+        database.execute("COMMIT")
+        writer.used = True
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
 
 
 def _nothing(database: sqlite3.Connection) -> None:
