@@ -107,7 +107,7 @@ from agentlane import forking, open_session
 from agentlane.storage import JsonlStore, SqliteStore
 
 folder, kind, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-kept, pages = forking._rows, 0
+kept, pages = forking._Rows, 0
 
 async def rows(*arguments):
     global pages
@@ -120,7 +120,7 @@ async def rows(*arguments):
         os._exit(9)
 
 async def main():
-    forking._rows = rows
+    forking._Rows = rows
     name = "s.db" if kind == "sqlite" else "sessions"
     session = await open_session(os.path.join(folder, name), session_id="s")
     await session.fork(session_id="f")
