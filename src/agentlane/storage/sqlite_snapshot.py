@@ -17,10 +17,7 @@ from agentlane.errors import SessionClosed, UnknownSession
 from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, SessionInfo, ValueRow
-
-PAGE_ROWS = 256
-PAGE_BYTES = 1 << 20
-"""How large a page becomes before it is given out; a single payload may be larger."""
+from agentlane.storage.index_snapshot import PAGE_BYTES, PAGE_ROWS
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Row)
