@@ -3,55 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from agentlane.agent import Agent
-from agentlane.branch import Branch, EntryKind
+from agentlane.branch import Branch
 from agentlane.data import addresses, codec
 from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.approvals import Approval
 from agentlane.data.events import SessionSnapshot
 from agentlane.data.inspection import Operation
-from agentlane.data.messages import AssistantMessage
-from agentlane.data.operations import LaneConfig, LaneState, Tools, WaitingApproval, WaitingQuestion
+from agentlane.data.operations import LaneConfig, LaneState
 from agentlane.data.reads import id_text, page_limit
-from agentlane.data.search import SearchHit, checked_search
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import branches
 from agentlane.driver.effects import current_lane
 from agentlane.driver.importing import import_history
-from agentlane.driver.inbox import Inbox, restored_inboxes
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.past import STATUSES, OperationStatus, operations
 from agentlane.driver.records import open_approvals, operation_record
 from agentlane.driver.reserved import check_free_name
-from agentlane.driver.retention import drop_results
+from agentlane.driver.restoring import read_inboxes, read_open_operations
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import (
     CorruptSession,
     InvalidMessage,
     InvalidName,
     SessionClosed,
-    UnknownBranch,
     WouldDeadlock,
 )
-from agentlane.forking import Scope, backup, fork
 from agentlane.histories.findings import HistoryFormat, ImportReport
 from agentlane.histories.read import read_history
-from agentlane.ids import call_index
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
-from agentlane.session_data import SessionData
-from agentlane.storage.contract import Commit, Compacted, SessionInfo, SessionStorage, Store
-from agentlane.storage.exchange import ExchangeFile, write_export
-from agentlane.storage.open import Target
-from agentlane.storage.searching import hits_of
+from agentlane.session_whole import WholeSession
+from agentlane.storage.contract import Commit, Store
 from agentlane.waiting import finish
 from agentlane.watch import SessionSource, Watch, checked_options
 
@@ -61,7 +52,7 @@ Deps = TypeVar("Deps")
 Output = TypeVar("Output")
 
 
-class Session(SessionData):
+class Session(WholeSession):
     """One open session. Made by ``open_session``; belongs to the event loop and the process that opened it.
 
     A call that writes and is cancelled is made whole or not at all: once it waits, its commit is on its way and stands.
@@ -69,10 +60,8 @@ class Session(SessionData):
     """
 
     def __init__(self, runtime: Runtime, store: Store, *, owns_store: bool) -> None:
-        super().__init__(runtime)
-        self._store = store
+        super().__init__(runtime, store)
         self._owns_store = owns_store
-        self._cores: dict[str, LaneCore] = {}
         runtime.hub.lanes = self._cores
         self._closing: asyncio.Task[None] | None = None
         self._reopening: asyncio.Task[None] | None = None
@@ -80,25 +69,10 @@ class Session(SessionData):
 
     # Branches and lanes.
 
-    def branches(self) -> list[str]:
-        """The names of all branches, lanes included, in order."""
-        self._runtime.check()
-        return sorted(name for name, core in self._cores.items() if core.exists)
-
     def lanes(self) -> list[str]:
         """The names of all lanes, in order."""
         self._runtime.check()
         return sorted(name for name, core in self._cores.items() if core.config is not None)
-
-    def branch(self, name: str) -> Branch:
-        """A handle on a branch; ``UnknownBranch`` if there is none of that name."""
-        self._runtime.check()
-        text = id_text(name)
-        core = None if text is None else self._cores.get(text)
-        if core is None or not core.exists:
-            known = ", ".join(self.branches()) or "none"
-            raise UnknownBranch(f"session {self.id!r} has no branch {name!r}; it has {known}", name=name)
-        return Branch(core)
 
     async def create_branch(self, name: str, at: str | None = None) -> Branch:
         """Make a branch whose tip is ``at`` (None: empty); durable on return. Copies nothing.
@@ -234,154 +208,7 @@ class Session(SessionData):
         found = [approval for operation in operations for approval in open_approvals(operation)]
         return sorted(found, key=lambda each: (each.asked_at, each.approval_id))
 
-    # Copies.
-
-    async def fork(
-        self,
-        target: Target | None = None,
-        *,
-        scope: Scope | None = None,
-        branch: str | None = None,
-        at: str | None = None,
-        before: bool = False,
-        session_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> SessionInfo:
-        """Make another session of this one as it is now; it is whole and durable on return, and nobody has it open.
-
-        ``scope="tree"`` (the default) copies all entries and branches. ``scope="branch"``, which need not be said where
-        ``branch`` or ``at`` is given, copies one branch: ``branch`` (which may be left out where there is only one) up
-        to its tip, or to its entry ``at``, or with ``before=True`` to the one before that. Entries keep ids, times and
-        sequence numbers, and what is written to the fork comes behind those of this session. Lanes come with their
-        configuration and idle; the session's name, labels of the entries, and the application's values and lists come
-        too. Operations, what they hold and what waits for them, their records, receipts and the usage ledger stay here:
-        a call under way has no result there, and the next accept gives it one.
-
-        ``target``: where the fork is to be; None: in the store of this session (for a session that is one ``.jsonl``
-        file: in a file beside it), else a path as ``open_session`` takes it, or a store. ``session_id`` is given to
-        the fork (None: a new id, and for a ``.jsonl`` path its stem). ``metadata`` becomes the fork's; None: this
-        session's. Its key ``forked_from`` says ``session``, ``seq`` (the newest number there was), and for a branch
-        ``branch`` and ``entry``, unless ``metadata`` has that key itself.
-
-        Runs beside everything else, on a session that is open for reading too. Memory is bounded but for ids. Cancelled
-        or failed it leaves no session (cancelled at the very end, a whole one).
-
-        Raises ``UnknownBranch``, also where one must be named; ``UnknownEntry`` for an ``at`` that is not on the
-        branch; ``InvalidMessage`` for arguments that do not go together or a target that is none; ``InvalidWrite`` for
-        an id that is taken; and what the target raises when a session is made there.
-        """
-        return await fork(
-            self._runtime,
-            self._store,
-            self._cores,
-            target,
-            scope=scope,
-            branch=branch,
-            at=at,
-            before=before,
-            session_id=session_id,
-            metadata=metadata,
-        )
-
-    async def backup(self, target: Target, *, session_id: str | None = None) -> SessionInfo:
-        """Make a whole copy of the session as it is now, operations that are open included; durable on return.
-
-        ``target`` is a path as ``open_session`` takes it, or a store of any kind. The copy has this session's id, for a
-        ``.jsonl`` path its stem, or ``session_id``; everything else is as it is here: open operations go on there as
-        after the death of a process, so a call that is under way here may run again there if it may be replayed.
-        Idempotency keys begin with the session's id, so they are the same only under the same one.
-
-        Runs beside everything else, on a session that is open for reading too. Memory is bounded but for ids. Cancelled
-        or failed it leaves nothing (cancelled at the very end, a whole copy). A next backup needs another id or place.
-
-        Raises ``InvalidWrite`` for an id that is taken at the target, ``InvalidMessage`` or ``InvalidDefinition`` for a
-        target that is none, and what the target raises when a session is made there.
-        """
-        return await backup(self._runtime, self._store, target, session_id=session_id)
-
-    async def export(self, file: ExchangeFile) -> None:
-        """Write all of the session as it is now to ``file``, operations that are open included.
-
-        ``file`` is a path, at which nothing may be (whole and synced on return, else not there), or a binary file
-        object. ``store.import_session`` makes a session of it, in any store; named ``{session id}.jsonl`` it can be
-        opened where it is, too. Runs beside everything else, on a session that is open for reading too; memory is
-        bounded. Failed or cancelled it leaves no file, and in a file object a part that is refused.
-
-        Raises ``InvalidWrite`` for a path at which there is something, ``InvalidName`` for one where nothing can be,
-        ``SessionOwned`` while another export is written there, ``InvalidMessage`` for what is neither a path nor a
-        binary file, and ``OSError`` of the file.
-        """
-        self._runtime.check()
-        snapshot = await self._runtime.storage.snapshot()
-        try:
-            await write_export(snapshot, file)
-        finally:
-            await snapshot.close()
-
-    async def search(
-        self,
-        text: str,
-        *,
-        branch: str | None = None,
-        types: Iterable[EntryKind] | None = None,
-        since: int | None = None,
-        until: int | None = None,
-        limit: int = 20,
-        prefix: bool = False,
-        scan: bool = False,
-    ) -> list[SearchHit]:
-        """Entries that hold every word of ``text``, best first, then newest. A read, whatever state lanes are in.
-
-        ``text`` is what a person typed: letters and digits make words, case and accents do not count, all else parts
-        words and means nothing; without a word nothing is found. With ``prefix`` the last word may be the beginning of
-        one. Looked at are the texts of messages (not thinking or calls) and of custom entries' data: those on
-        ``branch`` (None: in the session), of ``types``, written from ``since`` on and before ``until`` (milliseconds
-        since 1970), and of these the best ``limit``, at most 1,000.
-
-        On SQLite the first search makes an index in the file, and each one brings it up to date; cancelled, it is left
-        as far as it got. Elsewhere, and with ``scan``, the entries are read. Raises ``UnknownBranch``,
-        ``InvalidMessage`` for what is none of these; ``SearchUnavailable`` where SQLite has no FTS5, without ``scan``.
-        """
-        self._runtime.check()
-        search = checked_search(text, types=types, since=since, until=until, limit=limit, prefix=prefix)
-        start = None
-        if branch is not None:
-            start = self.branch(branch).tip()
-            if start is None:
-                return []
-        storage = self._runtime.storage
-        return await hits_of(storage, search, await storage.search(search, start=start, scan=scan), session_id=self.id)
-
     # Life.
-
-    async def drop_results(self, *, before: int) -> int:
-        """Forget operations that ended before a time (milliseconds since 1970): their records, and the receipts of
-        messages that they took. How many records were dropped; durable on return.
-
-        The conversation, its usage and all else stay. A dropped operation is unknown to ``result``, ``operations``,
-        ``drive`` and ``retry``, and its id and the request ids of those messages mean nothing any more: what is sent
-        with them again is new. What an operation that is open may still read is kept. Many are dropped in several
-        commits; cancelled or killed, some of them. ``compact_storage`` gives their room back.
-
-        Raises ``InvalidMessage`` for a time that is none, ``ReadOnlySession``, ``SessionFaulted``.
-        """
-        self._runtime.check_writable()
-        if type(before) is not int:
-            raise InvalidMessage(f"before={before!r}: milliseconds since 1970 are needed here", path="before")
-        return await drop_results(self._runtime, self._cores, before)
-
-    async def compact_storage(self) -> Compacted:
-        """Give back what holds only superseded state, and say how many bytes there were and are.
-
-        Nothing changes to any reader, and lanes go on meanwhile. A JSONL session is written anew beside its file, which
-        it then replaces (that also happens by itself, see ``JsonlStore``). A SQLite file is written anew as a whole:
-        commits of all its sessions wait for that long. In memory nothing superseded is held.
-
-        Raises ``OSError`` (nothing has changed), ``StoreBusy``, ``ReadOnlySession``, ``SessionFaulted``,
-        ``SessionClosed`` also when the session is closed meanwhile. Cancelled, it may be done all the same.
-        """
-        self._runtime.check_writable()
-        return await self._runtime.storage.compact()
 
     async def reopen(self) -> None:
         """After a fault: wait until every pass has stopped, read what the store holds, and go on. Handles stay valid.
@@ -448,8 +275,8 @@ class Session(SessionData):
                 raise CorruptSession(
                     f"session {self.id!r}: lane {name!r} is not whole; branch, config or state is missing"
                 )
-        inboxes = await self._inboxes(storage, configs)
-        operations = await self._open_operations(storage)
+        inboxes = await read_inboxes(storage, configs, self.id)
+        operations = await read_open_operations(storage, self.id)
         payload = await storage.value(addresses.SESSION_NAME_ADDRESS)
         self._name = None if payload is None else codec.TEXT.decode(payload, "session name")
         self._runtime.open_operations = {id: operation.meta.lane for id, operation in operations.items()}
@@ -493,64 +320,6 @@ class Session(SessionData):
             operation.take_deps(core.operation.deps)  # the same process goes on after a fault
         core.exists = True
         core.reset(tip, config, state, operation)
-
-    async def _open_operations(self, storage: SessionStorage) -> dict[str, OpenOperation]:
-        metas = await storage.values(addresses.OP_META)
-        configs = await storage.values(addresses.OP_CONFIG) if metas else {}
-        states = await storage.values(addresses.OP_STATE) if metas else {}
-        returned = await storage.values(addresses.OP_RETURNED) if metas else {}
-        operations: dict[str, OpenOperation] = {}
-        for id, meta in metas.items():
-            if id not in configs or id not in states:
-                raise CorruptSession(f"session {self.id!r}: operation {id} is not whole; config or state is missing")
-            place = f"operation {id}"
-            operations[id] = OpenOperation(
-                id,
-                codec.META.decode(meta, place),
-                codec.CONFIG.decode(configs[id], place),
-                codec.STATE.decode(states[id], place),
-            )
-            operations[id].restored = True
-            if id in returned:
-                operations[id].returned = codec.RETURNED.decode(returned[id], place)
-        await self._name_calls(storage, operations)
-        await self._find_approvals(storage, operations)
-        return operations
-
-    async def _find_approvals(self, storage: SessionStorage, operations: Mapping[str, OpenOperation]) -> None:
-        """Read what waits for a person, so that it is listed, and answered, before anything drives."""
-        states = [each.state for each in operations.values()]
-        calls = [call for each in states if isinstance(each, Tools) for call in each.calls]
-        if not any(isinstance(call, WaitingApproval | WaitingQuestion) for call in calls):
-            return
-        for id, payload in (await storage.values(addresses.PENDING_APPROVAL)).items():
-            approval = codec.APPROVAL.decode(payload, f"approval {id}")
-            operation = operations.get(approval.operation_id)
-            index = None if operation is None else call_index(str(operation.state.answer), approval.call_id)
-            if operation is None or index is None:
-                raise CorruptSession(f"session {self.id!r}: approval {id} belongs to no call that is open")
-            operation.pending[index] = approval
-
-    async def _inboxes(self, storage: SessionStorage, lanes: Collection[str]) -> dict[str, Inbox]:
-        items = await storage.values(addresses.INBOX)
-        if not items:
-            return {}
-        inboxes = restored_inboxes(items, await storage.values(addresses.PENDING_ENTRY))
-        for name in inboxes:
-            if name not in lanes:
-                raise CorruptSession(
-                    f"session {self.id!r}: something waits on lane {name!r}, and there is no such lane"
-                )
-        return inboxes
-
-    async def _name_calls(self, storage: SessionStorage, operations: Mapping[str, OpenOperation]) -> None:
-        """Read the answers whose calls are under way, so that an inspection can name them before anything drives."""
-        answers = {each.state.answer: each for each in operations.values() if isinstance(each.state, Tools)}
-        for row in await storage.entries(list(answers)) if answers else ():
-            if row is not None:
-                body = codec.BODY.decode(row.payload, f"entry {row.id}")
-                if isinstance(body, AssistantMessage):
-                    answers[row.id].take_answer(body)
 
     async def _known_id(self, entry_id: str | None) -> str | None:
         return None if entry_id is None else (await self.entry(entry_id)).id
