@@ -49,14 +49,17 @@ from agentlane.storage.jsonl_cleanup import MIN_BYTES, SHARE, Policy
 from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, info_of, read_header, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
-from agentlane.storage.lock import OwnerLock, hold_folder, leave_folder, make_private_folder, wait_for_folder
+from agentlane.storage.lock import OwnerLock, hold_folder, is_held, leave_folder, make_private_folder, wait_for_folder
 from agentlane.storage.paths import exists, usable
+from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage
+from agentlane.storage.salvage_jsonl import salvage_file
 from agentlane.storage.searching import search_store
+from agentlane.storage.verifying import Verifying, refusal
 
 SUFFIX = ".jsonl"
 
 
-class JsonlStore(Exchange):
+class JsonlStore(Exchange, Verifying):
     """Sessions in files of one folder, which is made with the first session."""
 
     def __init__(
@@ -288,6 +291,18 @@ class JsonlStore(Exchange):
             raise
         self._opened.add(session)
         return session
+
+    async def salvage(self, session_id: str) -> Salvage:
+        """What can be read of a session's file and what is wrong with it; see ``Verifying.salvage``."""
+        self._check_usable()
+        path = self._known_path(session_id)
+        try:
+            descriptor = self._open_file(session_id, os.O_RDONLY)
+        except CorruptSession as error:
+            findings = Findings()
+            findings.add(refusal(path.name, error))
+            return NothingSalvaged(session_id, findings)
+        return await salvage_file(self._files, path, descriptor, session_id, owned=lambda: is_held(_lock_path(path)))
 
     async def list(self) -> builtins.list[SessionInfo]:
         """All sessions, oldest first. ``CorruptSession``, ``UnsupportedFormat`` for a file whose header is not read."""

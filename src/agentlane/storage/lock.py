@@ -41,6 +41,7 @@ ATTEMPTS_MAX = 16
 """How often a lock file that is replaced between opening and locking is tried again."""
 OWNER_BYTES_MAX = 1024
 """How much of a lock file is read to say who the owner is."""
+_LOCKS = "/proc/locks"
 
 
 _log = logging.getLogger("agentlane")
@@ -172,6 +173,21 @@ class OwnerLock:
         self._forgotten.detach()
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def is_held(lock_path: Path) -> bool:
+    """Whether somebody holds the lock at ``lock_path``, as far as can be known without taking it, even for a moment:
+    this process, or, where the system lists its locks (Linux), another one."""
+    inode = _inode_at(lock_path)
+    if inode is None:
+        return False
+    if any(lock.held and lock._inode == inode for lock in list(_held)):
+        return True
+    try:
+        with open(_LOCKS, encoding="ascii", errors="replace") as listed:
+            return any("FLOCK" in line and line.split()[-3].endswith(f":{inode[1]}") for line in listed)
+    except (OSError, IndexError):
+        return False
 
 
 def _open(lock_path: Path, what: str) -> int:

@@ -42,11 +42,12 @@ from agentlane.storage.indexed import IndexedStorage
 from agentlane.storage.intake import Intake
 from agentlane.storage.searching import search_store
 from agentlane.storage.segments import NO_ROW
+from agentlane.storage.verifying import Verifying
 
 _log = logging.getLogger("agentlane")
 
 
-class MemoryStore(Exchange):
+class MemoryStore(Exchange, Verifying):
     """Sessions in memory. They survive neither power loss nor the end of the process, nor the store object."""
 
     def __init__(self, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:
