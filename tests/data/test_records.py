@@ -1,464 +1,467 @@
-"""Claim: every stored record reads back as it was sealed; what cannot be read or stored is named by its place."""
+"""Claim: what must hold among the records of a session is looked at record by record: each kind of fault is seen where
+it is, and a session in the middle of everything has none."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlane.data import codec
-from agentlane.data.codec import Kind
-from agentlane.data.entries import Custom, Entry, EntryBody, kind_of
-from agentlane.data.messages import (
-    AssistantMessage,
-    ErrorInfo,
-    ImagePart,
-    ModelIdentity,
-    PartDelta,
-    PartEnd,
-    PartStart,
-    ProviderPart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolResultMessage,
-    UsageSeen,
-    UserMessage,
-    user,
-)
-from agentlane.data.operations import (
-    Checkpoint,
-    EffectPending,
-    Generating,
-    LaneConfig,
-    LaneState,
-    Limits,
-    OperationConfig,
-    OperationMeta,
-    OutcomeReady,
-    Placed,
-    Planned,
-    RetryPolicy,
-    RetryWait,
-    Tools,
-)
-from agentlane.data.requests import RequestInfo
-from agentlane.data.results import OperationResult
-from agentlane.data.usage import Usage, UsageRow, UsageTotals, checked_usage
-from agentlane.errors import CorruptSession, InvalidMessage, UnsupportedFormat
+from agentlane import Agent, Prompt, Tool, ToolContext, open_session
+from agentlane.data import addresses, codec
+from agentlane.data.entries import Custom
+from agentlane.data.inbox import QueuedItem
+from agentlane.data.messages import TextPart, ToolResultMessage, user
+from agentlane.data.operations import Generating, LaneState, Placed, Tools
+from agentlane.data.records.check import RecordCheck
+from agentlane.data.records.faults import KINDS, Fault
+from agentlane.data.usage import Stats, Usage, UsageRow
+from agentlane.data.writes import Address
+from agentlane.ids import call_id
+from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, ValueRow
+from agentlane.testing import ManualClock, ScriptedModel, call
+from agentlane.testing.clock import CountingIds
 
-# Records of every kind, with every field.
+GHOST = CountingIds(series=99).new()
 
-TEXT = st.text(max_size=6)
-MAYBE = st.none() | TEXT
-COUNT = st.none() | st.integers(0, 2**63 - 1)
-JSON = st.sampled_from([None, 0, "x", [1, {"a": None}], {"k": ["\x00", "\u2028"]}, 2**64 - 1, -(2**63), 0.1])
-OBJECT = st.sampled_from([{}, {"a": 1}, {"": {"deep": [None, True]}}])
-USAGE = st.builds(
-    Usage,
-    input_tokens=COUNT,
-    output_tokens=COUNT,
-    cache_read_tokens=COUNT,
-    cache_write_tokens=COUNT,
-    reasoning_tokens=COUNT,
-    cost_nanos=COUNT,
-)
-TEXT_PART = st.builds(TextPart, text=TEXT, signature=MAYBE)
-IMAGE_PART = st.builds(ImagePart, data=TEXT, mime_type=TEXT)
-CALL_PART = st.builds(
-    ToolCallPart, id=TEXT, name=TEXT, arguments=st.none() | OBJECT, arguments_text=MAYBE, signature=MAYBE
-)
-ASSISTANT_PART = st.one_of(
-    TEXT_PART,
-    CALL_PART,
-    st.builds(ThinkingPart, text=TEXT, signature=MAYBE, redacted=st.booleans()),
-    st.builds(ProviderPart, provider=TEXT, data=JSON),
-)
-IDENTITY = st.builds(ModelIdentity, provider=TEXT, name=TEXT)
-ERROR = st.builds(
-    ErrorInfo, code=TEXT, message=TEXT, retryable=st.booleans(), retry_after_ms=st.none() | st.integers(0, 10**9)
-)
-SENT_AT = st.none() | st.integers(0, 2**53)
-USER_PARTS = st.lists(TEXT_PART | IMAGE_PART, max_size=3).map(tuple)
-BODY: st.SearchStrategy[EntryBody] = st.one_of(
-    st.builds(UserMessage, content=USER_PARTS, sent_at=SENT_AT),
-    st.builds(
-        AssistantMessage,
-        content=st.lists(ASSISTANT_PART, max_size=3).map(tuple),
-        stop_reason=st.sampled_from(["stop", "tool_calls", "length", "error", "aborted"]),
-        model=st.none() | IDENTITY,
-        usage=st.none() | USAGE,
-        error=st.none() | ERROR,
-        answers=st.lists(TEXT, max_size=2).map(tuple),
-        sent_at=SENT_AT,
-    ),
-    st.builds(
-        ToolResultMessage,
-        call_id=TEXT,
-        name=TEXT,
-        content=USER_PARTS,
-        details=JSON,
-        is_error=st.booleans(),
-        sent_at=SENT_AT,
-    ),
-    st.builds(Custom, type=TEXT, data=JSON),
-)
-CALL_STATE = st.one_of(
-    st.builds(Planned),
-    st.builds(
-        EffectPending,
-        policy=st.sampled_from(["never", "safe", "idempotent"]),
-        attempt=st.integers(1, 9),
-        replays=st.integers(0, 9),
-    ),
-    st.builds(OutcomeReady, terminate=st.booleans()),
-    st.builds(Placed, terminate=st.booleans()),
-)
-COMMON = {"turn": st.integers(0, 9), "cancel_requested_at": st.none() | st.integers(0, 2**50)}
-STATE = st.one_of(
-    st.builds(
-        Checkpoint, next=st.sampled_from(["respond", "finish"]), trigger=TEXT, code=MAYBE, answer=MAYBE, **COMMON
-    ),
-    st.builds(
-        Generating,
-        response_id=TEXT,
-        attempt=st.integers(1, 9),
-        retries=st.integers(0, 9),
-        restarts=st.integers(0, 9),
-        model_index=st.integers(0, 9),
-        answer=MAYBE,
-        **COMMON,
-    ),
-    st.builds(
-        RetryWait,
-        attempt=st.integers(1, 9),
-        not_before=st.integers(0, 2**50),
-        error=ERROR,
-        retries=st.integers(0, 9),
-        restarts=st.integers(0, 9),
-        model_index=st.integers(0, 9),
-        answer=MAYBE,
-        **COMMON,
-    ),
-    st.builds(Tools, calls=st.lists(CALL_STATE, max_size=4).map(tuple), answer=TEXT, **COMMON),
-)
-TEXTS = st.lists(TEXT, max_size=2).map(tuple)
-TOTALS = st.builds(UsageTotals, rows=st.integers(0, 9), unknown_rows=st.integers(0, 9), cost_nanos=st.integers(0, 99))
-RECORDS: list[tuple[Kind[Any], st.SearchStrategy[Any]]] = [
-    (codec.BODY, BODY),
-    (codec.STATE, STATE),
-    (
-        codec.META,
-        st.builds(
-            OperationMeta,
-            lane=TEXT,
-            request=st.builds(RequestInfo, kind=TEXT, digest=TEXT),
-            inputs=TEXTS,
-            start_tip=MAYBE,
-            started_at=st.integers(0, 2**50),
-            key_operation=TEXT,
+
+class Records:
+    """All rows of a session, to be damaged: a batch with a call placed, one running, one staged, one that asks."""
+
+    def __init__(self, rows: list[Row], stats: Stats, op: str) -> None:
+        self.entries = [row for row in rows if isinstance(row, EntryRow)]
+        self.ledger = [row for row in rows if isinstance(row, LedgerRow)]
+        self.elements = [row for row in rows if isinstance(row, ElementRow)]
+        self.values = {row.address: row.payload for row in rows if isinstance(row, ValueRow)}
+        self.stats = stats
+        self.op = op
+        state = codec.STATE.decode(self.values[addresses.op_state(op)], "state")
+        assert isinstance(state, Tools)
+        self.state = state
+
+    def faults(self) -> list[Fault]:
+        check = RecordCheck()
+        for row in self.entries:
+            check.entry(row.id, row.parent_id, row.seq, row.kind, row.payload)
+        for ledger in self.ledger:
+            check.usage(ledger.row)
+        for element in self.elements:
+            check.element(element.address, element.payload)
+        for address, payload in self.values.items():
+            check.value(address, payload)
+        return list(check.finish(self.stats))
+
+    def call(self, index: int) -> str:
+        return call_id(self.state.answer, index)
+
+    def set(self, address: Address, record: Any) -> None:
+        self.values[address] = codec.encode(record)
+
+    def add(self, parent: str | None, body: Any, kind: str, id: str = GHOST) -> None:
+        self.entries.append(EntryRow(id, parent, 10_000, 1, kind, codec.encode(body)))
+        self.stats = replace(self.stats, entries=self.stats.entries + 1)
+
+    def drop_entry(self, id: str) -> None:
+        self.entries = [row for row in self.entries if row.id != id]
+        self.stats = replace(self.stats, entries=self.stats.entries - 1)
+
+    def change(self, id: str, payload: bytes) -> None:
+        self.entries = [row._replace(payload=payload) if row.id == id else row for row in self.entries]
+
+    @property
+    def queued(self) -> Address:
+        return next(address for address in self.values if address.namespace == addresses.INBOX)
+
+
+@pytest.fixture
+async def records() -> AsyncIterator[Records]:
+    release, staged = asyncio.Event(), asyncio.Event()
+
+    async def quick(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        return "quick"
+
+    async def slow(arguments: dict[str, Any], ctx: ToolContext[Any]) -> str:
+        await ctx.set_memo("step", 1)
+        await ctx.progress("half")
+        staged.set()
+        await release.wait()
+        return "slow"
+
+    calls = [call("quick"), call("slow"), call("quick"), call("asks")]
+    agent: Agent[Any, Any] = Agent(
+        model=ScriptedModel(["hello", calls, "done"]),
+        tools=[Tool("quick", quick), Tool("slow", slow, replay="safe"), Tool("asks", quick, approval=True)],
+    )
+    async with open_session(":memory:", clock=ManualClock(), ids=CountingIds()) as session:
+        lane = await session.lane("main", agent)
+        await lane.run("hi")
+        await session.set_label(str(lane.tip()), "first")
+        admitted = await lane.accept(Prompt("go"))
+        driving = asyncio.create_task(lane.drive())
+        await staged.wait()
+        await lane.follow_up("and then", request_id="r")
+        while [each.status for each in lane.inspect().operation.calls][2:] != ["outcome_ready", "waiting_approval"]:
+            await asyncio.sleep(0)
+        snapshot = await session._runtime.storage.snapshot()
+        rows = [row async for page in snapshot.pages() for row in page]
+        await snapshot.close()
+        yield Records(rows, session.stats(), admitted.operation_id)
+        driving.cancel()
+
+
+async def test_a_session_in_the_middle_of_everything_has_none(records: Records) -> None:
+    kinds = [type(each).__name__ for each in records.state.calls]
+
+    assert kinds == ["Placed", "EffectPending", "OutcomeReady", "WaitingApproval"]
+    assert records.faults() == []
+
+
+class Damage(NamedTuple):
+    """Something done to the records, and the places at which a fault must be told of for it."""
+
+    code: str
+    places: Callable[[Records], set[str]]
+    do: Callable[[Records], None]
+    operation: bool = False
+    """Whether the open operation can no longer be trusted."""
+
+
+def _answer(at: Records) -> set[str]:
+    return {f"entry {at.state.answer}"}
+
+
+def _result(at: Records, index: int) -> ToolResultMessage:
+    return ToolResultMessage(call_id=f"call_2_{index + 1}", name="quick", content=(TextPart(text="x"),))
+
+
+def _first(at: Records) -> str:
+    return at.entries[0].id
+
+
+DAMAGES: dict[str, Damage] = {
+    "an open question of nobody": Damage(
+        "approval",
+        lambda at: {f"pending.approval/{GHOST}"},
+        lambda at: at.values.update(
+            {
+                addresses.pending_approval(GHOST): codec.encode(
+                    replace(_question(at), approval_id=GHOST, call_id=at.call(1))
+                )
+            }
         ),
+        operation=True,
     ),
-    (
-        codec.CONFIG,
-        st.builds(
-            OperationConfig,
-            agent=TEXT,
-            models=st.lists(IDENTITY, max_size=2).map(tuple),
-            tools=TEXTS,
-            settings=OBJECT,
-            retry=st.builds(RetryPolicy, attempts=st.integers(1, 9)),
-            limits=st.builds(Limits, max_replays=st.integers(0, 9)),
-        ),
+    "a question that is gone": Damage(
+        "approval",
+        lambda at: {f"pending.approval/{at.state.calls[3].approval}"},  # type: ignore[union-attr]
+        lambda at: _forget(at, addresses.PENDING_APPROVAL),
+        operation=True,
     ),
-    (
-        codec.LANE_CONFIG,
-        st.builds(
-            LaneConfig,
-            agent=TEXT,
-            model=st.none() | IDENTITY,
-            tools=st.none() | TEXTS,
-            settings=st.none() | OBJECT,
-        ),
+    "a result that ends nowhere": Damage(
+        "bad_result",
+        lambda at: {str.join("/", each) for each in at.values if each.namespace == addresses.RESULT},
+        lambda at: _change_result(at, to_tip=GHOST),
     ),
-    (codec.LANE_STATE, st.builds(LaneState, current=MAYBE, last=MAYBE)),
-    (
-        codec.RESULT,
-        st.builds(
-            OperationResult,
-            operation_id=TEXT,
-            lane=TEXT,
-            agent=TEXT,
-            kind=TEXT,
-            status=st.sampled_from(["completed", "failed", "aborted"]),
-            request_digest=TEXT,
-            key_operation=TEXT,
-            inputs=TEXTS,
-            from_tip=MAYBE,
-            to_tip=MAYBE,
-            started_at=st.integers(0, 9),
-            ended_at=st.integers(0, 9),
-            code=MAYBE,
-            error=st.none() | ERROR,
-            answer=MAYBE,
-            text=TEXT,
-            usage=TOTALS,
-        ),
+    "a record of another operation": Damage(
+        "bad_result",
+        lambda at: {str.join("/", each) for each in at.values if each.namespace == addresses.RESULT},
+        lambda at: _change_result(at, operation_id="other"),
     ),
-    (
-        codec.FRAMES,
-        st.lists(
-            st.one_of(
-                st.builds(
-                    PartStart,
-                    index=st.integers(0, 9),
-                    kind=st.sampled_from(["text", "thinking", "tool_call"]),
-                    id=TEXT,
-                    name=TEXT,
+    "a state with a call too few": Damage(
+        "batch",
+        _answer,
+        lambda at: at.set(addresses.op_state(at.op), replace(at.state, calls=at.state.calls[:-1])),
+        operation=True,
+    ),
+    "placed calls that are no prefix": Damage(
+        "batch",
+        _answer,
+        lambda at: at.set(addresses.op_state(at.op), replace(at.state, calls=(*at.state.calls[:3], Placed()))),
+        operation=True,
+    ),
+    "an operation of a call that does not wait for it": Damage(
+        "child_run",
+        lambda at: {f"op.meta/{at.op}"},
+        lambda at: _change_meta(at, parent_call={"lane": "main", "operation_id": "other"}),
+        operation=True,
+    ),
+    "an entry that comes twice": Damage(
+        "duplicate_id", lambda at: {f"entry {_first(at)}"}, lambda at: at.add(None, user("x"), "user", _first(at))
+    ),
+    "a ledger row with the id of an entry": Damage(
+        "duplicate_id",
+        lambda at: {f"usage row {_first(at)}"},
+        lambda at: _charge(at, UsageRow(id=_first(at), kind="adjustment", usage=Usage())),
+    ),
+    "a lane without its configuration": Damage(
+        "half_lane", lambda at: {"lane.state/main"}, lambda at: _forget(at, addresses.LANE_CONFIG)
+    ),
+    "a lane without a tip": Damage(
+        "half_lane", lambda at: {"lane.state/main"}, lambda at: _forget(at, addresses.BRANCH_TIP)
+    ),
+    "an operation without its configuration": Damage(
+        "half_operation", lambda at: {f"op.meta/{at.op}"}, lambda at: _forget(at, addresses.OP_CONFIG), operation=True
+    ),
+    "an operation without its state": Damage(
+        "half_operation", lambda at: {f"op.meta/{at.op}"}, lambda at: _forget(at, addresses.OP_STATE), operation=True
+    ),
+    "a state without its operation": Damage(
+        "half_operation",
+        lambda at: {f"op.state/{at.op}", f"op.config/{at.op}"},
+        lambda at: _forget(at, addresses.OP_META),
+        operation=True,
+    ),
+    "a queued item with a place that is taken": Damage(
+        "inbox",
+        lambda at: {f"inbox/main|{GHOST}"},
+        lambda at: at.values.update(
+            {
+                addresses.inbox("main", GHOST): codec.encode(
+                    QueuedItem(kind="steer", entries=(GHOST,), order=_item(at).order)
                 ),
-                st.builds(PartDelta, index=st.integers(0, 9), text=TEXT),
-                st.builds(PartEnd, index=st.integers(0, 9), part=ASSISTANT_PART),
-                st.builds(UsageSeen, usage=USAGE),
-            ),
-            max_size=4,
-        ).map(tuple),
+                addresses.pending_entry(GHOST): codec.encode(user("x")),
+            }
+        ),
     ),
-    (codec.PROGRESS, USER_PARTS),
-    (codec.TEXT, TEXT),
-    (codec.OPTIONAL_TEXT, MAYBE),
-    (codec.JSON, JSON),
-]
+    "a queued item on a lane that is not there": Damage(
+        "inbox",
+        lambda at: {f"inbox/other|{_item(at).entries[0]}"},
+        lambda at: at.values.update({addresses.inbox("other", _item(at).entries[0]): codec.encode(_item(at))}),
+    ),
+    "a queued item that names other entries": Damage(
+        "inbox",
+        lambda at: {str.join("/", at.queued)},
+        lambda at: at.set(at.queued, replace(_item(at), entries=())),
+    ),
+    "a queued item that would be placed as a result": Damage(
+        "inbox",
+        lambda at: {str.join("/", at.queued)},
+        lambda at: at.set(addresses.pending_entry(_item(at).entries[0]), _result(at, 0)),
+    ),
+    "content of nobody": Damage(
+        "left_over",
+        lambda at: {f"pending.entry/{GHOST}"},
+        lambda at: at.set(addresses.pending_entry(GHOST), user("x")),
+    ),
+    "frames of no request": Damage(
+        "left_over",
+        lambda at: {f"pending.frames/{at.op}|{GHOST}"},
+        lambda at: at.elements.append(ElementRow(addresses.pending_frames(at.op, GHOST), 9, b"[]")),
+        operation=True,
+    ),
+    "a memo of a call that is done": Damage(
+        "left_over",
+        lambda at: {f"op.memo/{at.op}|{at.call(0)}|step"},
+        lambda at: at.set(addresses.op_memo(at.op, at.call(0), "step"), 1),
+        operation=True,
+    ),
+    "a staged result that is gone": Damage(
+        "missing_content",
+        lambda at: {f"pending.entry/{at.call(2)}"},
+        lambda at: _delete(at, addresses.pending_entry(at.call(2))),
+        operation=True,
+    ),
+    "a staged result that is none": Damage(
+        "missing_content",
+        lambda at: {f"pending.entry/{at.call(2)}"},
+        lambda at: at.set(addresses.pending_entry(at.call(2)), user("x")),
+        operation=True,
+    ),
+    "a queued message that is gone": Damage(
+        "missing_content",
+        lambda at: {f"pending.entry/{_item(at).entries[0]}"},
+        lambda at: _delete(at, addresses.pending_entry(_item(at).entries[0])),
+    ),
+    "a tip that is no entry": Damage(
+        "missing_entry", lambda at: {"branch.tip/side"}, lambda at: at.set(addresses.branch_tip("side"), GHOST)
+    ),
+    "a label of no entry": Damage(
+        "missing_entry", lambda at: {f"label/{GHOST}"}, lambda at: at.set(addresses.label(GHOST), "x")
+    ),
+    "an input that is not on the path": Damage(
+        "missing_input",
+        lambda at: {f"op.meta/{at.op}"},
+        lambda at: _change_meta(at, inputs=[GHOST]),
+        operation=True,
+    ),
+    "an answer that is not on the path": Damage(
+        "missing_input",
+        lambda at: {f"op.state/{at.op}"},
+        lambda at: at.set(addresses.branch_tip("main"), at.entries[1].id),
+        operation=True,
+    ),
+    "a parent that is not there": Damage(
+        "missing_parent", lambda at: {f"entry {at.entries[1].id}"}, lambda at: at.drop_entry(_first(at))
+    ),
+    "parents in a circle": Damage(
+        "missing_parent",
+        lambda at: {f"entry {_first(at)}"},
+        lambda at: at.entries.__setitem__(0, at.entries[0]._replace(parent_id=at.entries[1].id)),
+    ),
+    "a batch that is left": Damage("missing_result", _answer, lambda at: _settle(at)),
+    "an entry of a kind that is not known": Damage(
+        "newer_record", lambda at: {f"entry {_first(at)}"}, lambda at: at.change(_first(at), b'{"role":"wizard"}')
+    ),
+    "a value in a namespace that is not known": Damage(
+        "newer_record", lambda at: {"op.prep/x"}, lambda at: at.set(Address("op.prep", "x"), 1)
+    ),
+    "a list in a namespace that is not known": Damage(
+        "newer_record",
+        lambda at: {"pending.words/x"},
+        lambda at: at.elements.append(ElementRow(Address("pending.words", "x"), 1, b"1")),
+    ),
+    "a memo that outlived its operation": Damage(
+        "outlived",
+        lambda at: {f"op.memo/gone|{at.call(0)}|step"},
+        lambda at: at.set(addresses.op_memo("gone", at.call(0), "step"), 1),
+    ),
+    "a receipt of what waits that says it does not": Damage(
+        "receipt", lambda at: {"receipt/main|r"}, lambda at: _change_receipt(at, state="cancelled")
+    ),
+    "a receipt of entries that are not there": Damage(
+        "receipt",
+        lambda at: {"receipt/main|q"},
+        lambda at: at.values.update({addresses.receipt("main", "q"): _receipt(at, request_id="q", state="placed")}),
+    ),
+    "a result before its call has one": Damage(
+        "reserved_id",
+        lambda at: {f"entry {at.call(1)}"},
+        lambda at: at.add(at.call(0), _result(at, 1), "tool_result", at.call(1)),
+        operation=True,
+    ),
+    "a reserved answer that is there": Damage(
+        "reserved_id",
+        _answer,
+        lambda at: at.set(addresses.op_state(at.op), Generating(response_id=at.state.answer, attempt=1)),
+        operation=True,
+    ),
+    "content that is placed": Damage(
+        "reserved_id",
+        lambda at: {f"pending.entry/{_first(at)}"},
+        lambda at: at.set(addresses.pending_entry(_first(at)), user("x")),
+    ),
+    "a result where another call has its own": Damage(
+        "result_order", lambda at: {f"entry {GHOST}"}, lambda at: at.add(at.call(0), _result(at, 3), "tool_result")
+    ),
+    "an operation that is open and has ended": Damage(
+        "settled_twice",
+        lambda at: {f"result/{at.op}"},
+        lambda at: at.values.update({addresses.result(at.op): _change_result(at)}),
+        operation=True,
+    ),
+    "a lane that says of its open operation that it has ended": Damage(
+        "settled_twice",
+        lambda at: {"lane.state/main"},
+        lambda at: at.set(addresses.lane_state("main"), LaneState(current=at.op, last=at.op)),
+        operation=True,
+    ),
+    "a receipt of what is said to wait": Damage(
+        "stale_receipt",
+        lambda at: {"receipt/main|q"},
+        lambda at: at.values.update({addresses.receipt("main", "q"): _receipt(at, request_id="q")}),
+    ),
+    "sums that are not those of the ledger": Damage("stats", lambda at: {"stats"}, lambda at: at.ledger.pop() and None),
+    "a result behind no answer": Damage(
+        "stray_result", lambda at: {f"entry {GHOST}"}, lambda at: at.add(_first(at), _result(at, 0), "tool_result")
+    ),
+    "a message before the batch is complete": Damage(
+        "unanswered_call", _answer, lambda at: at.add(at.call(0), user("too soon"), "user")
+    ),
+    "an entry that is cut off": Damage(
+        "undecodable", lambda at: {f"entry {_first(at)}"}, lambda at: at.change(_first(at), b'{"role":"us')
+    ),
+    "an entry of another kind than it is stored as": Damage(
+        "undecodable",
+        lambda at: {f"entry {_first(at)}"},
+        lambda at: at.change(_first(at), codec.encode(Custom(type="x"))),
+    ),
+    "a state that cannot be read": Damage(
+        "undecodable",
+        lambda at: {f"op.state/{at.op}"},
+        lambda at: at.values.update({addresses.op_state(at.op): b'{"at":"tools","answer":1}'}),
+        operation=True,
+    ),
+    "a lane that does not know of its operation": Damage(
+        "unheld_operation",
+        lambda at: {f"op.meta/{at.op}"},
+        lambda at: at.set(addresses.lane_state("main"), LaneState()),
+        operation=True,
+    ),
+}
 
 
-@given(st.data())
-@pytest.mark.parametrize(("kind", "records"), RECORDS, ids=[kind._what for kind, _ in RECORDS])
-def test_a_sealed_record_reads_back_equal_on_one_line_and_seals_to_the_same_bytes(
-    kind: Kind[Any], records: st.SearchStrategy[Any], data: st.DataObject
-) -> None:
-    record = data.draw(records)
+@pytest.mark.parametrize("name", DAMAGES)
+async def test_each_fault_is_told_of_where_it_is(records: Records, name: str) -> None:
+    damage = DAMAGES[name]
+    places = damage.places(records)
 
-    payload, copy = kind.seal(record, "here")
+    damage.do(records)
 
-    assert copy == record and type(copy) is type(record)
-    assert kind.decode(payload, "there") == record
-    assert kind.seal(copy, "here")[0] == payload
-    assert b"\n" not in payload and b"\r" not in payload
-
-
-def test_a_sealed_copy_shares_nothing_with_what_was_handed_in() -> None:
-    arguments = {"a": [1]}
-    answer = AssistantMessage(content=(ToolCallPart(id="c", name="t", arguments=arguments),), stop_reason="tool_calls")
-
-    _, copy = codec.BODY.seal(answer, "answer")
-    arguments["a"].append(2)
-
-    assert isinstance(copy, AssistantMessage) and copy.calls[0].arguments == {"a": [1]}
+    found = records.faults()
+    told = {each.place for each in found if each.code == damage.code}
+    assert places <= told, found
+    distrusted = {each.operation for each in found if each.code == damage.code} - {None}
+    assert distrusted == ({records.op} if damage.operation else set()), found
 
 
-# Records built with wrong types: msgspec checks nothing when they are built, so sealing does.
-
-WRONG: list[tuple[Kind[Any], Any, str]] = [
-    (codec.BODY, UserMessage(content="hi"), "Expected `array`, got `str` - at `$.content`"),
-    (codec.BODY, UserMessage(content=("hi",)), "Expected `object`, got `str` - at `$.content[0]`"),
-    (codec.BODY, UserMessage(content=(TextPart(text=5),)), "Expected `str`, got `int` - at `$.content[0].text`"),
-    (codec.BODY, UserMessage(content=(ToolCallPart(id="c", name="t"),)), "Invalid value 'tool_call'"),
-    (codec.BODY, UserMessage(content=(TextPart(text="\ud800"),)), "surrogates not allowed"),
-    (codec.BODY, UserMessage(content=object()), "Encoding objects of type object is unsupported"),
-    (codec.BODY, AssistantMessage(content=(), stop_reason="bored"), "Invalid enum value 'bored' - at `$.stop_reason`"),
-    (codec.BODY, AssistantMessage(content=(), stop_reason="stop", usage={"input_tokens": "many"}), "$.usage"),
-    (codec.BODY, AssistantMessage(content=(), stop_reason="stop", usage=Usage(input_tokens=1.5)), "$.usage"),
-    (codec.BODY, AssistantMessage(content=(), stop_reason="stop", usage=Usage(input_tokens=True)), "$.usage"),
-    (codec.BODY, AssistantMessage(content=(), stop_reason="stop", model="gpt"), "$.model"),
-    (codec.BODY, ToolResultMessage(call_id="c", name="t", content=(), is_error="no"), "$.is_error"),
-    (codec.BODY, ToolResultMessage(call_id=None, name="t", content=()), "$.call_id"),
-    (codec.BODY, "a text", "Expected `object`, got `str`"),
-    (codec.LANE_CONFIG, LaneConfig(agent=None), "$.agent"),
-    (codec.LANE_CONFIG, LaneConfig(agent="a", tools="abc"), "$.tools"),
-    (codec.STATE, Checkpoint(next="later", trigger="t"), "$.next"),
-    (codec.STATE, Tools(calls=(EffectPending("maybe"),), answer="a"), "$.calls[0]"),
-    (codec.FRAMES, (PartStart(index=0, kind="song"),), "Invalid enum value 'song'"),
-]
+def test_every_kind_of_fault_is_shown() -> None:
+    assert {damage.code for damage in DAMAGES.values()} == set(KINDS)
 
 
-@pytest.mark.parametrize(("kind", "record", "why"), WRONG, ids=[f"wrong {n}" for n in range(len(WRONG))])
-def test_a_record_of_wrong_types_is_refused_with_its_path(kind: Kind[Any], record: Any, why: str) -> None:
-    with pytest.raises(InvalidMessage) as caught:
-        kind.seal(record, "message[3]")
-
-    assert str(caught.value).startswith("message[3]: ") and why in str(caught.value)
-    assert caught.value.details == {"path": "message[3]"}
+def _delete(at: Records, address: Address) -> None:
+    del at.values[address]
 
 
-def test_a_record_nested_without_end_is_refused() -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-
-    with pytest.raises(InvalidMessage, match=r"^entry: .*recursion"):
-        codec.BODY.seal(Custom(type="deep", data=deep), "entry")
+def _forget(at: Records, namespace: str) -> None:
+    for address in [each for each in at.values if each.namespace == namespace]:
+        del at.values[address]
 
 
-# Reading.
+def _question(at: Records) -> Any:
+    payload = next(each for address, each in at.values.items() if address.namespace == addresses.PENDING_APPROVAL)
+    return codec.APPROVAL.decode(payload, "approval")
 
 
-@pytest.mark.parametrize(
-    ("kind", "payload"),
-    [
-        (codec.BODY, b'{"role":"hologram"}'),
-        (codec.BODY, b'{"role":"user","content":[{"type":"smell","text":"x"}]}'),
-        (codec.BODY, b'{"role":"assistant","content":[],"stop_reason":"refusal"}'),
-        (codec.STATE, b'{"at":"summarizing","task":"t"}'),
-        (codec.STATE, b'{"at":"tools","answer":"a","calls":[["waiting","approval"]]}'),
-        (codec.STATE, b'{"at":"tools","answer":"a","calls":[["effect_pending","whim"]]}'),
-        (codec.FRAMES, b'[{"frame":"pause"}]'),
-        (codec.RESULT, b'{"status":"paused"}'),
-    ],
-    ids=["body", "part", "stop reason", "state", "call", "policy", "frame", "status"],
-)
-def test_a_word_that_this_version_does_not_know_is_an_unsupported_format(kind: Kind[Any], payload: bytes) -> None:
-    with pytest.raises(UnsupportedFormat, match="at row 7: .*newer version") as caught:
-        kind.decode(payload, "row 7")
-
-    assert caught.value.details == {"place": "row 7"}
+def _item(at: Records) -> QueuedItem:
+    return codec.QUEUED.decode(at.values[at.queued], "item")
 
 
-@pytest.mark.parametrize(
-    ("kind", "payload"),
-    [
-        (codec.BODY, b""),
-        (codec.BODY, b"{"),
-        (codec.BODY, b"\x00\x00\x00"),
-        (codec.BODY, b"null"),
-        (codec.BODY, b"{}"),
-        (codec.BODY, b'{"content":[]}'),
-        (codec.BODY, b'{"role":"user"}'),
-        (codec.BODY, b'{"role":"user","content":[]} x'),
-        (codec.BODY, b'{"role":"user","content":[{"type":"text","text":5}]}'),
-        (codec.BODY, b'{"role":"user","content":[{"type":"text","text":"\xff"}]}'),
-        (codec.BODY, b'{"role":"user","content":[{"type":"text","text":"\\ud800"}]}'),
-        (codec.STATE, b'{"at":"generating","response_id":"r"}'),
-        (codec.STATE, b'{"at":"generating","response_id":"r","attempt":"two"}'),
-        (codec.STATE, b'{"at":"tools","answer":"a","calls":[[]]}'),
-        (codec.STATE, b'["checkpoint"]'),
-        (codec.TEXT, b"5"),
-        (codec.JSON, b"NaN"),
-        (codec.JSON, b"[1,]"),
-    ],
-    ids=repr,
-)
-def test_what_is_damaged_is_corruption_with_its_place(kind: Kind[Any], payload: bytes) -> None:
-    with pytest.raises(CorruptSession, match="at row 7: ") as caught:
-        kind.decode(payload, "row 7")
-
-    assert caught.value.details == {"place": "row 7"}
-    assert caught.value.__cause__ is not None
+def _changed(payload: bytes, **changes: Any) -> bytes:
+    return msgspec.json.encode({**msgspec.json.decode(payload), **changes})
 
 
-@pytest.mark.parametrize(
-    ("payload", "expected"),
-    [
-        (
-            b'{"role":"assistant","content":[],"stop_reason":"stop","model":null,"usage":null,"error":null}',
-            AssistantMessage(content=(), stop_reason="stop"),
-        ),
-        (
-            b'{"role":"assistant","content":[],"stop_reason":"stop","usage":{"input_tokens":null,"details":null}}',
-            AssistantMessage(content=(), stop_reason="stop", usage=Usage()),
-        ),
-        (
-            b'{"role":"tool_result","call_id":"c","name":"t","content":[],"details":null,"colour":"red"}',
-            ToolResultMessage(call_id="c", name="t", content=()),
-        ),
-        (b'{"content":[],"role":"user"}', UserMessage(content=())),
-    ],
-    ids=["null for optional fields", "null inside usage", "a field of a later version", "another order"],
-)
-def test_old_and_newer_shapes_of_a_record_are_read(payload: bytes, expected: EntryBody) -> None:
-    assert codec.BODY.decode(payload, "here") == expected
+def _change_result(at: Records, **changes: Any) -> bytes:
+    address = next(each for each in at.values if each.namespace == addresses.RESULT)
+    at.values[address] = _changed(at.values[address], **changes)
+    return _changed(at.values[address], operation_id=at.op)
 
 
-def test_an_entry_of_a_row_says_which_one_cannot_be_read() -> None:
-    payload, body = codec.BODY.seal(user("hi"), "here")
-
-    entry = codec.entry_of("e1", None, 4, 99, payload)
-
-    assert entry == Entry(id="e1", parent_id=None, seq=4, at=99, body=body) and entry.type == "message"
-    assert codec.entry_of("e2", "e1", 5, 99, b'{"role":"custom","type":"note"}').type == "custom"
-    with pytest.raises(CorruptSession, match="entry at entry e3: "):
-        codec.entry_of("e3", None, 1, 1, b"{")
+def _change_meta(at: Records, **changes: Any) -> None:
+    address = addresses.op_meta(at.op)
+    at.values[address] = _changed(at.values[address], **changes)
 
 
-@given(BODY)
-def test_every_body_has_the_word_that_reads_filter_by(body: EntryBody) -> None:
-    payload, _ = codec.BODY.seal(body, "here")
-
-    assert kind_of(body) == msgspec.json.decode(payload)["role"]
+def _receipt(at: Records, **changes: Any) -> bytes:
+    return _changed(at.values[addresses.receipt("main", "r")], **changes)
 
 
-# Small readings.
+def _change_receipt(at: Records, **changes: Any) -> None:
+    at.values[addresses.receipt("main", "r")] = _receipt(at, **changes)
 
 
-def test_text_and_calls_are_the_parts_of_their_kind_in_order() -> None:
-    first, second = ToolCallPart(id="1", name="a", arguments={}), ToolCallPart(id="2", name="b", arguments={})
-    answer = AssistantMessage(
-        content=(TextPart(text="x"), first, ThinkingPart(text="no"), TextPart(text="y"), second), stop_reason="stop"
-    )
-    result = ToolResultMessage(
-        call_id="1", name="a", content=(TextPart(text="p"), ImagePart(data="", mime_type="m"), TextPart(text="q"))
-    )
-
-    assert answer.text == "xy" and answer.calls == (first, second) and result.text == "p\nq"
-    assert str(ModelIdentity(provider="p", name="n")) == "p:n"
-    assert user("") == UserMessage(content=()) and user("a", [ImagePart(data="d", mime_type="m")]).content[
-        0
-    ] == TextPart(text="a")
+def _charge(at: Records, row: UsageRow) -> None:
+    at.ledger.append(LedgerRow(20_000, 1, row))
+    at.stats = replace(at.stats, usage=at.stats.usage.plus(row))
 
 
-def row(usage: Usage, kind: Any = "attempt") -> UsageRow:
-    return UsageRow(id="u", kind=kind, usage=usage)
-
-
-def test_totals_count_null_as_zero_and_say_how_many_rows_are_unknown() -> None:
-    known = Usage(input_tokens=5, output_tokens=1, cost_nanos=7)
-
-    totals = UsageTotals().plus(row(known)).plus(row(Usage(input_tokens=3))).plus(row(Usage()))
-    totals = totals.plus(row(Usage(output_tokens=2, cost_nanos=-7), "adjustment"))
-
-    assert totals == UsageTotals(rows=4, unknown_rows=2, input_tokens=8, output_tokens=3)
-    assert not known.unknown and Usage(input_tokens=1).unknown and Usage(output_tokens=1).unknown
-
-
-@given(st.lists(USAGE, max_size=5))
-def test_totals_do_not_depend_on_the_order_of_rows(usages: list[Usage]) -> None:
-    def total(rows: list[Usage]) -> UsageTotals:
-        totals = UsageTotals()
-        for each in rows:
-            totals = totals.plus(row(each))
-        return totals
-
-    assert total(usages) == total(usages[::-1])
-    assert replace(total(usages), rows=0).rows == 0
-
-
-@pytest.mark.parametrize(
-    ("usage", "why"),
-    [
-        ({"input_tokens": 1}, "here: a Usage is needed here, not dict"),
-        (None, "here: a Usage is needed here, not NoneType"),
-        (Usage(input_tokens=1.0), "here.input_tokens: .* not float"),
-        (Usage(cost_nanos=float("nan")), "here.cost_nanos: .* not float"),
-        (Usage(output_tokens=True), "here.output_tokens: .* not bool"),
-        (Usage(output_tokens="5"), "here.output_tokens: .* not str"),
-        (Usage(input_tokens=2**63), "here.input_tokens: .* not one beyond that"),
-        (Usage(input_tokens=-(10**5000)), "here.input_tokens: .* not one beyond that"),
-    ],
-    ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
-)
-def test_counts_are_whole_numbers_or_unknown(usage: Any, why: str) -> None:
-    with pytest.raises(InvalidMessage, match=f"^{why}"):
-        checked_usage(usage, "here")
-    assert checked_usage(Usage(input_tokens=2**63 - 1, cost_nanos=-5)) == Usage(input_tokens=2**63 - 1, cost_nanos=-5)
+def _settle(at: Records) -> None:
+    """The operation is over without a word."""
+    for namespace in (*addresses.CURRENT, addresses.RESULT):
+        if namespace.startswith(("op.", "pending.")):
+            _forget(at, namespace)
+    at.elements.clear()
+    at.set(addresses.lane_state("main"), LaneState())

@@ -21,9 +21,10 @@ def state_of(payload: bytes) -> OperationState:
 
 def entry_of(row: EntryRow) -> Entry:
     """The entry of a stored row; ``CorruptSession``, ``UnsupportedFormat``."""
-    return Entry(id=row.id, parent_id=row.parent_id, seq=row.seq, at=row.at, body=_body_of(row.payload, row.id))
+    return Entry(id=row.id, parent_id=row.parent_id, seq=row.seq, at=row.at, body=body_of(row.payload, row.id))
 
 
 @lru_cache(maxsize=KEPT_MAX)
-def _body_of(payload: bytes, id: str) -> EntryBody:
+def body_of(payload: bytes, id: str) -> EntryBody:
+    """What an entry holds; ``CorruptSession``, ``UnsupportedFormat``."""
     return codec.BODY.decode(payload, f"entry {id}")
