@@ -177,6 +177,12 @@ DAMAGES: dict[str, Damage] = {
         lambda at: at.set(addresses.op_state(at.op), replace(at.state, calls=at.state.calls[:-1])),
         operation=True,
     ),
+    "calls of what is no answer": Damage(
+        "batch",
+        lambda at: {f"op.state/{at.op}"},
+        lambda at: at.change(at.state.answer, b"{}"),
+        operation=True,
+    ),
     "placed calls that are no prefix": Damage(
         "batch",
         _answer,
@@ -375,7 +381,7 @@ DAMAGES: dict[str, Damage] = {
         "undecodable", lambda at: {f"entry {_first(at)}"}, lambda at: at.change(_first(at), b'{"role":"us')
     ),
     "an entry of another kind than it is stored as": Damage(
-        "undecodable",
+        "wrong_kind",
         lambda at: {f"entry {_first(at)}"},
         lambda at: at.change(_first(at), codec.encode(Custom(type="x"))),
     ),

@@ -69,7 +69,7 @@ class RecordCheck:
             self._unreadable(f"entry {id}", error)
         if body is not None and kind_of(body) != kind:
             text = f"entry {id} is stored as one of kind {kind!r} and holds one of kind {kind_of(body)!r}"
-            self.faults.add("undecodable", f"entry {id}", text)
+            self.faults.add("wrong_kind", f"entry {id}", text)
         self.conversation.add(id, parent_id, seq, body)
         return body
 
@@ -156,21 +156,12 @@ class RecordCheck:
             case addresses.RECEIPT:
                 self.inbox.take_receipt(key, record)
             case addresses.RESULT:
-                self._take_result(key, record)
+                operations.take_result(key, record)
             case addresses.LABEL:
                 if key not in self.conversation:
                     self.faults.add("missing_entry", f"label/{key}", f"a label is of {key}, which is no entry")
             case _:
                 pass  # kept for the operation, and looked at by its key
-
-    def _take_result(self, key: str, record: Any) -> None:
-        self.operations.settled.add(key)
-        if record.operation_id != key:
-            text = f"the record of {key} is that of {record.operation_id}"
-            self.faults.add("bad_result", f"result/{key}", text)
-        if record.to_tip is not None and record.to_tip not in self.conversation:
-            text = f"the record of {key} ends at {record.to_tip}, which is no entry"
-            self.faults.add("bad_result", f"result/{key}", text)
 
     def _unreadable(self, place: str, error: AgentLaneError, operation: str | None = None) -> None:
         code = "newer_record" if isinstance(error, UnsupportedFormat) else "undecodable"

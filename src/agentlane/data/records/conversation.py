@@ -35,6 +35,8 @@ class Conversation:
         self.parents = array("i")
         self.lost_parents: dict[int, str] = {}
         """Rows whose parent is not before them, with its id."""
+        self.unreadable: set[str] = set()
+        """Entries whose content cannot be read."""
         self.batches: list[Batch] = []
         self._batch = array("i")
         self._answered = array("i")
@@ -58,6 +60,8 @@ class Conversation:
             self.lost_parents[row] = parent_id
             text = f"the parent {parent_id} of entry {id} is not an earlier entry"
             self._faults.add("missing_parent", f"entry {id}", text)
+        if body is None:
+            self.unreadable.add(id)
         self.ids.append(id)
         self.rows[id] = row
         self.seqs.append(seq)
@@ -94,8 +98,10 @@ class Conversation:
 
     def check_batches(self, running: Mapping[str, tuple[str, Tools]], *, held: bool) -> None:
         """Look at each answer with calls. ``running`` are those whose calls are being run, with their operations."""
+        left = dict(running)
         for batch in self.batches:
             answer = self.ids[batch.answer]
+            left.pop(answer, None)
             if answer in running:
                 operation, state = running[answer]
                 for text in prefix_faults(answer, state, len(batch.calls), held=held):
@@ -103,6 +109,9 @@ class Conversation:
             elif self.is_settled(batch) and (missing := self.missing_results(batch)):
                 text = f"calls {missing} of answer {answer} have no result and nobody will give one"
                 self._faults.add("missing_result", f"entry {answer}", text)
+        for answer, (operation, _) in left.items():
+            text = f"operation {operation} runs the calls of {answer}, which is no answer with calls"
+            self._faults.add("batch", f"op.state/{operation}", text, operation)
 
     def _place(self, id: str, parent: int, body: EntryBody | None) -> tuple[int, int]:
         """The batch that the entry is part of, and how far it has come there. # I5"""

@@ -32,6 +32,7 @@ RecordCode: TypeAlias = Literal[
     "unanswered_call",
     "undecodable",
     "unheld_operation",
+    "wrong_kind",
 ]
 """What a fault among records is about."""
 
@@ -81,6 +82,7 @@ KINDS: dict[RecordCode, FaultKind] = {
     "unanswered_call": FaultKind("I5", False, f"{_NOTHING}; the model is told that the result is not available"),
     "undecodable": FaultKind("I12", True, f"restore it from a backup, or {_REPAIR}"),
     "unheld_operation": FaultKind("I3", True, _REPAIR),
+    "wrong_kind": FaultKind("I12", False, f"{_REPAIR}; reads that ask for one kind miss it"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from agentlane.data import addresses
 from agentlane.data.approvals import Approval
@@ -24,9 +25,10 @@ from agentlane.data.operations import (
     WaitingExternal,
     WaitingQuestion,
 )
-from agentlane.data.records.conversation import Conversation
+from agentlane.data.records.conversation import NOWHERE, Conversation
 from agentlane.data.records.faults import Faults
 from agentlane.data.records.inbox import InboxRecords, PendingBody
+from agentlane.data.results import OperationResult
 from agentlane.ids import call_id, usage_id
 
 PARTS = (
@@ -34,6 +36,18 @@ PARTS = (
     *(addresses.OP_DECISION, addresses.OP_RETURNED, addresses.PENDING_OUTPUT),
 )
 """Namespaces of values whose key begins with the operation that they are of."""
+
+
+class LaneEnd(NamedTuple):
+    """What the terminal records of a lane say: the newest entry that one names, by its row, and which was the last."""
+
+    row: int
+    ended_at: int
+    last: str
+    agent: str
+
+
+NO_END = LaneEnd(NOWHERE, -(1 << 62), "", "")
 _BEGUN = (EffectPending, WaitingApproval, WaitingExternal, WaitingQuestion, AnsweredCall)
 
 
@@ -62,6 +76,10 @@ class OperationRecords:
         """What is pending under each entry id; None if it cannot be read."""
         self.settled: set[str] = set()
         """Operations that have a terminal record."""
+        self.ends: dict[str, LaneEnd] = {}
+        """What the terminal records say of each lane."""
+        self.lost_ends: dict[str, tuple[str, str]] = {}
+        """Entries that a terminal record ends at and that are not there, by the operation, with its lane."""
         self.unreadable: set[tuple[str, str]] = set()
         """Addresses of values that are there and cannot be read."""
 
@@ -74,6 +92,28 @@ class OperationRecords:
     def cancelled(self) -> set[str]:
         """The operations that are to be aborted."""
         return {id for id, state in self.states.items() if state.cancel_requested_at is not None}
+
+    def take_result(self, id: str, result: OperationResult) -> None:
+        """A terminal record; all entries were taken by now."""
+        self.settled.add(id)
+        entries = self._conversation
+        if result.operation_id != id:
+            text = f"the record of {id} is that of {result.operation_id}"
+            self._faults.add("bad_result", f"result/{id}", text)
+        if result.to_tip is not None and result.to_tip not in entries:
+            text = f"the record of {id} ends at {result.to_tip}, which is no entry"
+            self._faults.add("bad_result", f"result/{id}", text)
+            self.lost_ends[id] = (result.lane, result.to_tip)
+        known = self.ends.get(result.lane, NO_END)
+        names = (result.to_tip, result.answer, *reversed(result.inputs), result.from_tip)
+        anchor = max((entries.rows.get(name, NOWHERE) for name in names if name is not None), default=NOWHERE)
+        newer = (result.ended_at, id) > (known.ended_at, known.last)
+        self.ends[result.lane] = LaneEnd(
+            row=max(anchor, known.row),
+            ended_at=result.ended_at if newer else known.ended_at,
+            last=id if newer else known.last,
+            agent=result.agent if newer else known.agent,
+        )
 
     def check(self, inbox: InboxRecords, usage_ids: set[str]) -> None:
         """Look at everything, once all of it was taken."""
