@@ -21,10 +21,10 @@ from agentlane.data.operations import (
     WaitingApproval,
 )
 from agentlane.data.writes import SetValue
-from agentlane.driver import recovery, views
+from agentlane.driver import recovery, restoring, views
 from agentlane.driver.calls import CallEffect
 from agentlane.driver.draft import OperationDraft
-from agentlane.driver.drive import Pass
+from agentlane.driver.steps import Steps
 from agentlane.driver.tool_results import seal_message
 from agentlane.ids import derive
 from agentlane.machine import planning, table
@@ -172,7 +172,7 @@ def nobody_is_asked(patch: Patch) -> None:
 
 def arguments_given_with_a_yes_are_not_used(patch: Patch) -> None:
     patch.setattr(views, "effective_call", lambda call, index, changed: call)
-    patch.setattr(Pass, "_bound", lambda self, draft, state, views: views)
+    patch.setattr(Steps, "_bound", lambda self, draft, state, views: views)
 
 
 def a_replay_is_not_asked_about(patch: Patch) -> None:
@@ -240,9 +240,9 @@ def the_model_is_shown_what_was_interrupted(patch: Patch) -> None:
 
 
 def two_results_change_places(patch: Patch) -> None:
-    before = Pass._take_outcomes
+    before = Steps._take_outcomes
 
-    def take(self: Pass, draft: Any, outcomes: Any) -> None:
+    def take(self: Steps, draft: Any, outcomes: Any) -> None:
         if len(outcomes) == 2:
             (one, first), (two, second) = outcomes
             names = first.message, second.message
@@ -250,7 +250,7 @@ def two_results_change_places(patch: Patch) -> None:
             outcomes = [(one, seal_message(swapped[0])), (two, seal_message(swapped[1]))]
         before(self, draft, outcomes)
 
-    patch.setattr(Pass, "_take_outcomes", take)
+    patch.setattr(Steps, "_take_outcomes", take)
 
 
 def opening_writes(patch: Patch) -> None:
@@ -275,10 +275,8 @@ def memos_are_lost(patch: Patch) -> None:
 
 
 def a_staged_outcome_runs_its_tool_again(patch: Patch) -> None:
-    before = Session._open_operations
-
-    async def read(self: Session, storage: Any) -> Any:
-        operations = await before(self, storage)
+    async def read(storage: Any, session_id: str) -> Any:
+        operations = await restoring.read_open_operations(storage, session_id)
         for operation in operations.values():
             if isinstance(state := operation.state, Tools):
                 again = EffectPending(policy="safe")
@@ -286,7 +284,7 @@ def a_staged_outcome_runs_its_tool_again(patch: Patch) -> None:
                 operation.state = replace(state, calls=calls)
         return operations
 
-    patch.setattr(Session, "_open_operations", read)
+    patch.setattr("agentlane.session.read_open_operations", read)
 
 
 BREAKAGES: list[tuple[Callable[[Patch], None], Scenario[Any], str]] = [
