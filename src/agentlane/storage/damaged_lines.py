@@ -9,7 +9,8 @@ import msgspec
 
 from agentlane.data.findings import Finding, FindingCode
 from agentlane.storage.framing import LINE_START, Header, decode_format, decode_header, intact
-from agentlane.storage.jsonl_reader import PAUSE_BYTES, JsonlFile
+from agentlane.storage.jsonl_file import JsonlFile
+from agentlane.storage.jsonl_reader import PAUSE_BYTES
 from agentlane.storage.salvage import Findings
 
 LOOK_BYTES_MAX = 1 << 26

@@ -23,8 +23,9 @@ from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import decode_header, intact
 from agentlane.storage.index_snapshot import IndexSnapshot
 from agentlane.storage.jsonl_base import BaseFile, BaseLines
+from agentlane.storage.jsonl_file import JsonlFile
 from agentlane.storage.jsonl_payloads import FilePayloads
-from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile
+from agentlane.storage.jsonl_reader import LoadedFile
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.paths import exists, usable
 from agentlane.storage.places import FILE_BYTES_MAX

@@ -7,26 +7,16 @@ loss, or the death of the process. Opening writes nothing; files are for their o
 from __future__ import annotations
 
 import builtins
-import errno
 import os
-import stat
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.border import clean_object
 from agentlane.data.search import SearchHit, checked_search
-from agentlane.errors import (
-    CorruptSession,
-    InvalidDefinition,
-    InvalidName,
-    InvalidWrite,
-    SessionClosed,
-    SessionOwned,
-    UnknownSession,
-)
+from agentlane.errors import CorruptSession, InvalidDefinition, InvalidName, InvalidWrite, SessionClosed
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.storage.contract import (
@@ -40,23 +30,22 @@ from agentlane.storage.contract import (
     check_durability,
 )
 from agentlane.storage.exchange import Exchange
-from agentlane.storage.files import FileSystem, write_all
-from agentlane.storage.framing import PLAIN_FORMAT, Header, header_line
+from agentlane.storage.files import FileSystem
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.intake import Intake
 from agentlane.storage.jsonl_base import BaseFile, fresh_path
 from agentlane.storage.jsonl_cleanup import MIN_BYTES, SHARE, Policy
-from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile, info_of, read_header, read_open_operations
+from agentlane.storage.jsonl_file import JsonlFile, info_of, read_header
+from agentlane.storage.jsonl_folder import SUFFIX, JsonlFolder
+from agentlane.storage.jsonl_reader import LoadedFile, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
-from agentlane.storage.lock import OwnerLock, hold_folder, is_held, leave_folder, make_private_folder, wait_for_folder
+from agentlane.storage.lock import hold_folder, leave_folder, wait_for_folder
 from agentlane.storage.paths import exists, usable
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage
 from agentlane.storage.salvage_jsonl import salvage_file
 from agentlane.storage.searching import search_store
 from agentlane.storage.verifying import Verifying, refusal
-
-SUFFIX = ".jsonl"
 
 
 class JsonlStore(Exchange, Verifying):
@@ -80,7 +69,6 @@ class JsonlStore(Exchange, Verifying):
 
         ``InvalidDefinition`` for another durability than the two, a share outside of 0 to 1, a size below 0.
         """
-        self._folder = Path(os.path.realpath(folder))
         self._durable = check_durability(durability) == "disk"
         if compact_share is not None and not 0 <= compact_share <= 1:
             raise InvalidDefinition(f"compact_share={compact_share!r}: a share from 0 to 1, or None, is needed here")
@@ -90,9 +78,10 @@ class JsonlStore(Exchange, Verifying):
         self._clock = clock or SystemClock()
         self._ids = ids or Uuid7Source(self._clock)
         self._files = files or FileSystem()
-        self._thread = SyncThread(f"agentlane-sync-{self._folder.name}")
+        place = Path(os.path.realpath(folder))
+        self._folder = JsonlFolder(self._files, place, only=None, durable=self._durable)
+        self._thread = SyncThread(f"agentlane-sync-{place.name}")
         self._opened: set[JsonlSession] = set()
-        self._only: str | None = None
         self._closed = False
 
     @classmethod
@@ -116,15 +105,17 @@ class JsonlStore(Exchange, Verifying):
                 value=str(path),
             )
         store = cls(resolved.parent, durability=durability, clock=clock, ids=ids, files=files)
-        store._only = check_session_id(resolved.stem)
+        store._folder.only = check_session_id(resolved.stem)
         return store
 
     def whole_folder(self) -> JsonlStore:
         """This store, or for one of a single file a store of all the files in its folder, with the same options."""
-        if self._only is None:
+        if self._folder.only is None:
             return self
         durability: Durability = "disk" if self._durable else "process"
-        return JsonlStore(self._folder, durability=durability, clock=self._clock, ids=self._ids, files=self._files)
+        return JsonlStore(
+            self._folder.place, durability=durability, clock=self._clock, ids=self._ids, files=self._files
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -140,8 +131,8 @@ class JsonlStore(Exchange, Verifying):
         self._check_usable()
         clean = clean_object({} if metadata is None else metadata, "metadata")
         if session_id is None:
-            session_id = self._only or self._ids.new()
-        return self._create(self._check_id(session_id), clean)
+            session_id = self._folder.only or self._ids.new()
+        return self._create(self._folder.check_id(session_id), clean)
 
     async def create_first(self, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
         """As ``create``, but only where no session is: else ``InvalidWrite``, whoever made it and however late.
@@ -151,62 +142,33 @@ class JsonlStore(Exchange, Verifying):
         """
         self._check_usable()
         clean = clean_object({} if metadata is None else metadata, "metadata")
-        session_id = self._only or self._ids.new()
-        with usable(self._folder, make=True):
-            self._make_folder()
-        while (turn := hold_folder(self._folder)) is None:
-            await on_new_thread(lambda: wait_for_folder(self._folder))
+        session_id = self._folder.only or self._ids.new()
+        with usable(self._folder.place, make=True):
+            self._folder.make()
+        while (turn := hold_folder(self._folder.place)) is None:
+            await on_new_thread(lambda: wait_for_folder(self._folder.place))
             self._check_usable()
         try:
-            for found in self._session_ids():
-                raise InvalidWrite(f"{self._folder} holds session {found!r} already; open it", id=found)
+            for found in self._folder.session_ids():
+                raise InvalidWrite(f"{self._folder.place} holds session {found!r} already; open it", id=found)
             return self._create(session_id, clean)
         finally:
             leave_folder(turn)
 
     def _create(self, session_id: str, clean: dict[str, Any]) -> SessionInfo:
-        path = self._path(session_id)
-        if exists(path):
-            raise _already(session_id)
+        path = self._folder.path(session_id)
+        self._folder.check_fresh(session_id)
         with usable(path, make=True):
             return self._create_at(path, session_id, clean)
 
     def _create_at(self, path: Path, session_id: str, clean: dict[str, Any]) -> SessionInfo:
-        self._make_folder()
+        self._folder.make()
         info = SessionInfo(id=session_id, created_at=self._clock.now_ms(), metadata=clean)
-        with self._making(session_id, path):
-            self._write_header(path, info)
+        with self._folder.making(session_id):
+            self._folder.write_header(path, info)
             if self._durable:
-                self._files.sync_folder(self._folder)
+                self._files.sync_folder(self._folder.place)
         return info
-
-    @contextmanager
-    def _making(self, session_id: str, path: Path) -> Iterator[None]:
-        """Own a session that is to be made; its lock file goes again if it is not."""
-        lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
-        try:
-            if exists(path):
-                raise _already(session_id)  # by whoever had the lock before
-            yield
-        finally:
-            lock.release(unlink=not _is_there(path))
-
-    def _sweep(self) -> None:
-        """Remove what those left who died while they made a session: nobody has the lock of it."""
-        for name in self._files.names(self._folder):
-            session_id = name.removeprefix(".").removesuffix(f"{SUFFIX}.new")
-            if name != f".{session_id}{SUFFIX}.new" or not _may_be_ours(session_id):
-                continue
-            path = self._path(session_id)
-            try:
-                lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
-            except SessionOwned:
-                continue
-            try:
-                with suppress(FileNotFoundError):
-                    self._files.unlink(fresh_path(path))
-            finally:
-                lock.release(unlink=not _is_there(path))
 
     async def load(
         self,
@@ -224,17 +186,16 @@ class JsonlStore(Exchange, Verifying):
         """
         self._check_usable()
         clean = clean_object({} if metadata is None else metadata, "metadata")
-        session_id = self._check_id((self._only or self._ids.new()) if session_id is None else session_id)
-        path = self._path(session_id)
-        if exists(path):
-            raise _already(session_id)
+        session_id = self._folder.check_id((self._folder.only or self._ids.new()) if session_id is None else session_id)
+        path = self._folder.path(session_id)
+        self._folder.check_fresh(session_id)
         with usable(path, make=True):
-            self._make_folder()
-        self._sweep()
+            self._folder.make()
+        self._folder.sweep()
         created_at = self._clock.now_ms() if created_at is None else created_at
         info = SessionInfo(id=session_id, created_at=created_at, metadata=clean)
         intake = Intake(last_seq)
-        with self._making(session_id, path):
+        with self._folder.making(session_id):
             base = BaseFile(self._files, path, info)
             try:
                 async for page in pages:
@@ -249,7 +210,7 @@ class JsonlStore(Exchange, Verifying):
                 raise
             try:
                 self._files.close(base.descriptor)
-                self._files.sync_folder(self._folder)
+                self._files.sync_folder(self._folder.place)
             except BaseException:
                 self._files.unlink(path)
                 raise
@@ -262,12 +223,12 @@ class JsonlStore(Exchange, Verifying):
         A session that is opened read-only is seen as it is now; what its owner writes later is not.
         """
         self._check_usable()
-        path = self._known_path(session_id)
+        path = self._folder.known_path(session_id)
         lock = None
         if not read_only:
-            lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
+            lock = self._folder.own(session_id)
         try:
-            descriptor = self._open_file(session_id, os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND)
+            descriptor = self._folder.open_file(session_id, os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND)
             try:
                 loaded = LoadedFile(JsonlFile(self._files, path, descriptor, session_id))
                 await loaded.load()
@@ -287,7 +248,7 @@ class JsonlStore(Exchange, Verifying):
                 raise
         except BaseException:
             if lock is not None:
-                lock.release(unlink=not _is_there(path))
+                self._folder.disown(session_id, lock)
             raise
         self._opened.add(session)
         return session
@@ -295,21 +256,23 @@ class JsonlStore(Exchange, Verifying):
     async def salvage(self, session_id: str) -> Salvage:
         """What can be read of a session's file and what is wrong with it; see ``Verifying.salvage``."""
         self._check_usable()
-        path = self._known_path(session_id)
+        path = self._folder.known_path(session_id)
         try:
-            descriptor = self._open_file(session_id, os.O_RDONLY)
+            descriptor = self._folder.open_file(session_id, os.O_RDONLY)
         except CorruptSession as error:
             findings = Findings()
             findings.add(refusal(path.name, error))
             return NothingSalvaged(session_id, findings)
-        return await salvage_file(self._files, path, descriptor, session_id, owned=lambda: is_held(_lock_path(path)))
+        return await salvage_file(
+            self._files, path, descriptor, session_id, owned=lambda: self._folder.is_owned(session_id)
+        )
 
     async def list(self) -> builtins.list[SessionInfo]:
         """All sessions, oldest first. ``CorruptSession``, ``UnsupportedFormat`` for a file whose header is not read."""
         self._check_usable()
         found = []
-        for session_id in self._session_ids():
-            with self._reading(session_id) as file:
+        for session_id in self._folder.session_ids():
+            with self._folder.reading(session_id) as file:
                 if file is not None:
                     found.append(info_of(read_header(file)[0]))
         return sorted(found, key=lambda each: (each.created_at, each.id))
@@ -317,25 +280,25 @@ class JsonlStore(Exchange, Verifying):
     async def delete(self, session_id: str) -> None:
         """Remove a session's file and the torn tails kept beside it; its lock file goes last."""
         self._check_usable()
-        path = self._known_path(session_id)
-        lock = OwnerLock.acquire(_lock_path(path), error=SessionOwned, what=f"session {session_id!r}")
+        path = self._folder.known_path(session_id)
+        lock = self._folder.own(session_id)
         try:
-            for name in self._files.names(self._folder):
+            for name in self._files.names(self._folder.place):
                 if name.startswith(f"{path.name}.torn-") or name == fresh_path(path).name:
-                    self._files.unlink(self._folder / name)
+                    self._files.unlink(self._folder.place / name)
             if exists(path):
                 self._files.unlink(path)
             if self._durable:
-                self._files.sync_folder(self._folder)
+                self._files.sync_folder(self._folder.place)
         finally:
-            lock.release(unlink=not _is_there(path))
+            self._folder.disown(session_id, lock)
 
     async def open_operations(self) -> builtins.list[OpenOperation]:
         """Operations that are not settled, oldest first, read from the end of each file."""
         self._check_usable()
         found = []
-        for session_id in self._session_ids():
-            with self._reading(session_id) as file:
+        for session_id in self._folder.session_ids():
+            with self._folder.reading(session_id) as file:
                 if file is not None:
                     found += [OpenOperation(session_id, *each) for each in read_open_operations(file)]
         return sorted(found, key=lambda each: (each.started_at, each.session_id, each.operation_id))
@@ -373,132 +336,5 @@ class JsonlStore(Exchange, Verifying):
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise SessionClosed(f"the store {self._folder} is closed; make another", path=str(self._folder))
-        with usable(self._folder):
-            try:
-                if stat.S_ISDIR(self._folder.stat().st_mode):
-                    return
-            except FileNotFoundError:
-                return
-            except NotADirectoryError:
-                pass
-        raise InvalidName(
-            f"{self._folder}: is a file or lies below one, and JSONL sessions live in a folder; name a folder, a file "
-            f"of one session ({{session id}}{SUFFIX}), or a SQLite file (.db)",
-            value=str(self._folder),
-        )
-
-    def _check_id(self, session_id: str) -> str:
-        session_id = check_session_id(session_id)
-        if self._only is not None and session_id != self._only:
-            raise InvalidName(
-                f"session id {session_id!r}: this store is the one file {self._path(self._only)}", value=session_id
-            )
-        return session_id
-
-    def _path(self, session_id: str) -> Path:
-        return self._folder / f"{session_id}{SUFFIX}"
-
-    def _known_path(self, session_id: str) -> Path:
-        check_session_id(session_id)
-        path = self._path(session_id)
-        if (self._only is not None and session_id != self._only) or not exists(path):
-            raise UnknownSession(
-                f"no session {session_id!r} is in {self._folder}; `await store.create({session_id!r})` makes one",
-                id=session_id,
-            )
-        return path
-
-    def _session_ids(self) -> Iterator[str]:
-        try:
-            names = self._files.names(self._folder)
-        except FileNotFoundError:
-            return
-        for name in sorted(names):
-            session_id = name.removesuffix(SUFFIX)
-            if name != session_id and self._only in (None, session_id) and _may_be_ours(session_id):
-                yield session_id
-
-    @contextmanager
-    def _reading(self, session_id: str) -> Iterator[JsonlFile | None]:
-        """A session's file for a look without opening the session; None if it was deleted meanwhile."""
-        try:
-            descriptor = self._open_file(session_id, os.O_RDONLY)
-        except UnknownSession:
-            yield None
-            return
-        try:
-            yield JsonlFile(self._files, self._path(session_id), descriptor, session_id)
-        finally:
-            self._files.close(descriptor)
-
-    def _open_file(self, session_id: str, flags: int) -> int:
-        path = self._path(session_id)
-        try:
-            descriptor = self._files.open(path, flags)
-        except FileNotFoundError:
-            raise UnknownSession(f"no session {session_id!r} is in {self._folder}", id=session_id) from None
-        except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                raise
-            raise _no_file(path) from error
-        try:
-            if not stat.S_ISREG(self._files.status(descriptor).st_mode):
-                raise _no_file(path)
-        except BaseException:
-            with suppress(OSError):
-                self._files.close(descriptor)
-            raise
-        return descriptor
-
-    def _make_folder(self) -> None:
-        made = make_private_folder(self._folder)
-        if self._durable:
-            for each in made:
-                self._files.sync_folder(each.parent)
-
-    def _write_header(self, path: Path, info: SessionInfo) -> None:
-        """Put a file with a header in place at once, so that nobody ever finds half of one."""
-        line = header_line(Header(format=PLAIN_FORMAT, id=info.id, created_at=info.created_at, metadata=info.metadata))
-        fresh = fresh_path(path)
-        descriptor = self._files.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            try:
-                write_all(self._files, descriptor, line)
-                if self._durable:
-                    self._files.sync(descriptor)
-            finally:
-                self._files.close(descriptor)
-            self._files.rename(fresh, path)
-        except BaseException:
-            with suppress(OSError):  # the next create writes over it
-                self._files.unlink(fresh)
-            raise
-
-
-def _lock_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
-
-
-def _may_be_ours(session_id: str) -> bool:
-    try:
-        check_session_id(session_id)
-    except InvalidName:
-        return False
-    return True
-
-
-def _is_there(path: Path) -> bool:
-    """As ``exists``, for what must go on: no error."""
-    return os.path.lexists(path)
-
-
-def _already(session_id: str) -> InvalidWrite:
-    return InvalidWrite(f"session {session_id!r} exists already; open it, or take another id", id=session_id)
-
-
-def _no_file(path: Path) -> CorruptSession:
-    return CorruptSession(
-        f"{path}: is a folder, a link, a pipe or a device, and a session is a plain file; name the file itself",
-        path=str(path),
-    )
+            raise SessionClosed(f"the store {self._folder.place} is closed; make another", path=str(self._folder.place))
+        self._folder.check()

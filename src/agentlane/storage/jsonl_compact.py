@@ -18,7 +18,8 @@ from agentlane.storage.framing import decode_envelope, moved
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.index_snapshot import IndexSnapshot
 from agentlane.storage.jsonl_base import BaseFile, fresh_path
-from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile
+from agentlane.storage.jsonl_file import JsonlFile
+from agentlane.storage.jsonl_reader import LoadedFile
 
 COPY_BYTES = 1 << 18
 """How much is copied with one write."""

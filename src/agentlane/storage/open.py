@@ -10,7 +10,8 @@ from agentlane.clock import Clock
 from agentlane.errors import CorruptSession, InvalidMessage, InvalidName
 from agentlane.ids import IdSource
 from agentlane.storage.contract import Durability, Store
-from agentlane.storage.jsonl import SUFFIX, JsonlStore
+from agentlane.storage.jsonl import JsonlStore
+from agentlane.storage.jsonl_folder import SUFFIX
 from agentlane.storage.memory import MemoryStore
 from agentlane.storage.sqlite import SqliteStore
 

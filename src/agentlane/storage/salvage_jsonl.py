@@ -17,8 +17,9 @@ from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import intact
 from agentlane.storage.index_snapshot import IndexSnapshot
 from agentlane.storage.jsonl_base import fresh_path
+from agentlane.storage.jsonl_file import JsonlFile
 from agentlane.storage.jsonl_payloads import FilePayloads
-from agentlane.storage.jsonl_reader import JsonlFile, LoadedFile
+from agentlane.storage.jsonl_reader import LoadedFile
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage
 from agentlane.storage.salvage_lines import LineReader
 

@@ -39,7 +39,8 @@ from agentlane.storage.framing import (
     is_base,
 )
 from agentlane.storage.index import SessionIndex, decode_usage
-from agentlane.storage.jsonl_reader import PAUSE_BYTES, JsonlFile, info_of
+from agentlane.storage.jsonl_file import JsonlFile, info_of
+from agentlane.storage.jsonl_reader import PAUSE_BYTES
 from agentlane.storage.places import FILE_BYTES_MAX, LENGTH_BITS
 from agentlane.storage.salvage import Findings
 from agentlane.storage.segments import NO_ROW

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agentlane.storage import jsonl_reader, sqlite_connect, sqlite_writer
+from agentlane.storage import jsonl_file, sqlite_connect, sqlite_writer
 from agentlane.storage.framing import Draft
-from agentlane.storage.jsonl import JsonlStore
+from agentlane.storage.jsonl_folder import JsonlFolder
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_writer import JsonlWriter, Placed, Tail
 from agentlane.storage.lock import OwnerLock
@@ -58,12 +58,12 @@ def throws_the_tail_away(patch: Patch) -> None:
 def forgets_a_descriptor(patch: Patch) -> None:
     """JSONL: a file whose kind cannot be asked for stays open."""
 
-    def open_file(self: JsonlStore, session_id: str, flags: int) -> int:
-        descriptor = self._files.open(self._path(session_id), flags)
+    def open_file(self: JsonlFolder, session_id: str, flags: int) -> int:
+        descriptor = self._files.open(self.path(session_id), flags)
         self._files.status(descriptor)
         return descriptor
 
-    patch.setattr(JsonlStore, "_open_file", open_file)
+    patch.setattr(JsonlFolder, "open_file", open_file)
 
 
 def keeps_the_lock(patch: Patch) -> None:
@@ -123,13 +123,13 @@ def tells_a_lost_race_as_damage(patch: Patch) -> None:
 
 def reads_what_is_torn_as_damage(patch: Patch) -> None:
     """JSONL: a read that fails ends the file, so that the rest of it is a torn tail, or damage."""
-    lines = jsonl_reader.JsonlFile.lines
+    lines = jsonl_file.JsonlFile.lines
 
-    def cut_short(self: jsonl_reader.JsonlFile, *place: Any) -> Iterator[tuple[int, bytes | None]]:
+    def cut_short(self: jsonl_file.JsonlFile, *place: Any) -> Iterator[tuple[int, bytes | None]]:
         with suppress(OSError):
             yield from lines(self, *place)
 
-    patch.setattr(jsonl_reader.JsonlFile, "lines", cut_short)
+    patch.setattr(jsonl_file.JsonlFile, "lines", cut_short)
 
 
 Breakage = Callable[[Patch], None]
