@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlane.data.results import OperationResult
-from agentlane.driver import aborting, children, drive, launch, verbs
+from agentlane.driver import aborting, children, launch, steps, verbs
 from agentlane.driver.children import ChildEffect, ChildWait
 from tests.stateful.defect import Defect, above_stores
 from tests.stateful.kin import FROM_NEWEST
@@ -34,8 +34,8 @@ def _counted_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def _shown_nothing(patch: pytest.MonkeyPatch) -> None:
-    start = drive.start_child
-    patch.setattr(drive, "start_child", lambda *arguments: start(*arguments[:-1], None))
+    start = steps.start_child
+    patch.setattr(steps, "start_child", lambda *arguments: start(*arguments[:-1], None))
 
 
 def _failed_is_fine(patch: pytest.MonkeyPatch) -> None:
@@ -69,19 +69,19 @@ def _end_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def _settled_by_its_caller(patch: pytest.MonkeyPatch) -> None:
     """A caller that is aborted does not wait for what it called."""
-    planned = drive.planning._plan_cancelled
+    planned = steps.planning._plan_cancelled
 
     def hasty(state: Any, view: Any) -> Any:
         waiting = [i for i, call in enumerate(state.calls) if type(call).__name__ == "WaitingChild"]
         if waiting and not view.live:
-            return drive.planning.SettleCalls(tuple((index, "aborted") for index in waiting))
+            return steps.planning.SettleCalls(tuple((index, "aborted") for index in waiting))
         return planned(state, view)
 
-    patch.setattr(drive.planning, "_plan_cancelled", hasty)
+    patch.setattr(steps.planning, "_plan_cancelled", hasty)
 
 
 def _configured_by_its_caller(patch: pytest.MonkeyPatch) -> None:
-    start = drive.start_child
+    start = steps.start_child
 
     def inheriting(lane: Any, operation: Any, tool: Any, prompt: str, id: str, begin: str | None) -> Any:
         inherited = tool.agent.resolve
@@ -91,7 +91,7 @@ def _configured_by_its_caller(patch: pytest.MonkeyPatch) -> None:
         finally:
             del tool.agent.resolve
 
-    patch.setattr(drive, "start_child", inheriting)
+    patch.setattr(steps, "start_child", inheriting)
 
 
 def _asks(*more: Reply, tool: Any = "agent") -> tuple[Reply, ...]:

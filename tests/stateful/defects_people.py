@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentlane import Session
 from agentlane.data.operations import EffectGranted
-from agentlane.driver import aborting, deciding
+from agentlane.driver import aborting, deciding, restoring
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.drive import Pass
 from agentlane.driver.predicates import Predicates
@@ -33,10 +32,10 @@ from tests.stateful.programs import (
 
 
 def _forgotten(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Session, storage: Any, operations: Any) -> None:
+    async def nothing(storage: Any, operations: Any, session_id: str) -> None:
         pass
 
-    patch.setattr(Session, "_find_approvals", nothing)
+    patch.setattr(restoring, "_find_approvals", nothing)
 
 
 def _arguments_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentlane.data.writes import SetValue
-from agentlane.driver import aborting, drive, inbox, queueing, submitting
+from agentlane.driver import aborting, inbox, queueing, steps, submitting
 from agentlane.driver.inbox import WaitingItem
 from agentlane.machine import planning, table
 from tests.stateful.defect import Defect
@@ -77,7 +77,7 @@ def _submitted_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _stranded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(drive, "open_next", lambda lane, agent, draft: None)
+    patch.setattr(steps, "open_next", lambda lane, agent, draft: None)
 
 
 def _write_asks(patch: pytest.MonkeyPatch) -> None:
