@@ -58,7 +58,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     - ``parallel``: False makes it a barrier: calls before it end first, it runs alone, then later ones.
     - ``timeout_ms``: how long a call may run; None is without limit.
     - ``max_result_bytes``: how much a result may hold, its content and its ``details`` each; None takes the agent's.
-      Text is cut there with a mark; an image, a part or details that do not fit are left out with one.
+      Text is cut there with a mark; an image, a part or details that do not fit are left out with one. Whatever is
+      said here, a result that takes more than 64 MiB as it is stored is that call's error result.
     - ``approval``: whether a person is asked before each call starts: True, or a plain or async function of the checked
       arguments and an ``ApprovalInfo`` that says so for one call. What it raises is that call's error result.
     - ``approval_expires_ms``: how long an approval waits until it counts as a no; None takes the agent's.

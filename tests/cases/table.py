@@ -49,6 +49,11 @@ SIGNALS = "tests/kills/test_signals.py"
 WATCH = "tests/watch/test_watch.py"
 STREAM = "tests/watch/test_stream.py"
 FORKING = "tests/session/test_forking.py"
+STORAGE = "tests/cases/test_storage.py"
+GROWTH = "tests/cases/test_growth.py"
+STORED = "tests/cases/test_stored_data.py"
+PATHS = "tests/cases/test_paths.py"
+LARGE = "tests/cases/test_large_results.py"
 
 # The conversation stays whole.
 
@@ -349,6 +354,20 @@ case(
     "tests/testing/test_invariants.py::test_stats_beside_the_ledger_are_seen",
 )
 case(
+    "R62",
+    "two connections of one program write and checkpoint at once, and a commit that was made is gone",
+    f"{STORAGE}::test_one_connection_writes_and_checkpoints",
+    "tests/storage/test_sqlite_file.py::test_stores_on_one_file_share_it_by_whatever_name",
+    "tests/storage/test_sqlite_commits.py::test_two_loops_of_one_process_share_the_file",
+)
+case(
+    "R64",
+    "the file system cannot do what the store needs, and the first one to notice is who reads damaged data",
+    "tests/storage/test_sqlite_file.py::test_a_file_system_that_cannot_hold_a_log_is_refused",
+    "tests/storage/test_sqlite_file.py::test_a_network_mount_is_refused",
+    f"{STORAGE}::test_a_file_system_without_locks_is_told_with_the_way_out",
+)
+case(
     "R66",
     "files that hold secrets can be read by everybody",
     "tests/storage/test_jsonl.py::test_files_are_for_the_owner_alone",
@@ -393,6 +412,14 @@ case(
 # Owners.
 
 case(
+    "R73",
+    "another program holds the file for a moment, and work fails at once or is lost in the middle",
+    f"{STORAGE}::test_a_run_whose_file_is_held_for_too_long_can_be_driven_on",
+    "tests/storage/test_sqlite_commits.py::test_another_programs_lock_is_waited_for",
+    "tests/storage/test_sqlite_commits.py::test_a_lock_held_for_too_long_is_busy_and_changes_nothing",
+    "tests/driver/test_saving.py::test_what_a_busy_store_refused_is_saved_with_what_comes_next",
+)
+case(
     "R75",
     "two processes write one session, and one of them loses what it was told was saved",
     "tests/races/test_ownership.py::test_two_processes_fight_for_a_session",
@@ -431,9 +458,61 @@ case(
     f"{LANES}::test_thirty_tasks_on_ten_lanes_have_one_order",
     "tests/session/test_life.py::test_on_another_loop_every_use_is_refused_at_once",
 )
+case(
+    "R81",
+    "what is to be written is worked out while the transaction is open, and all others wait for it",
+    f"{STORAGE}::test_nothing_is_encoded_while_a_transaction_is_open",
+)
 
 # Answers that come in pieces.
 
+case(
+    "R85",
+    "opening reads all there ever was into memory, and takes its square",
+    f"{GROWTH}::test_what_was_superseded_is_read_once_and_held_nowhere",
+    f"{GROWTH}::test_opening_asks_for_no_history",
+    "tests/storage/test_jsonl.py::test_superseded_values_cost_no_memory",
+    "tests/storage/test_sqlite_commits.py::test_memory_does_not_grow_with_the_session",
+    "tests/storage/test_jsonl_cleanup.py::test_by_itself_when_enough_is_superseded_and_not_before",
+)
+case(
+    "R86",
+    "each step writes the whole state, so that a session costs the square of its length",
+    f"{GROWTH}::test_a_run_costs_as_many_bytes_late_as_early",
+    "tests/driver/test_counts.py::test_bytes_of_a_run_stay_within_the_budget_and_do_not_grow",
+    "tests/storage/test_jsonl.py::test_bytes_of_a_commit_do_not_depend_on_the_history",
+)
+case(
+    "R87",
+    "each request is stored with all that it was sent with",
+    f"{GROWTH}::test_a_request_is_kept_as_what_it_refers_to",
+)
+case(
+    "R88",
+    "what is too large to be kept is tried again for ever, or takes with it what would have fitted",
+    f"{LARGE}::test_a_result_that_no_store_takes_is_that_calls_error",
+    f"{LARGE}::test_what_comes_together_is_kept_in_as_many_commits_as_it_needs",
+    f"{LARGE}::test_what_comes_while_the_session_is_closed_is_kept_too",
+    f"{LARGE}::test_what_waits_behind_a_delivered_result_is_placed_in_parts",
+    "tests/storage/test_sqlite_commits.py::test_a_payload_beyond_sqlites_limit_is_named_as_such",
+    "tests/storage/test_jsonl.py::test_a_commit_that_is_too_long_is_refused_and_leaves_no_trace",
+    "tests/tools/test_results.py::test_text_is_cut_at_a_code_point_with_a_mark",
+)
+case(
+    "R90",
+    "a reader that was left open keeps the log of the database from being copied, and it grows without bound",
+    f"{STORAGE}::test_what_is_left_open_by_a_reader_of_ours_does_not_hold_the_log",
+    "tests/storage/test_sqlite_upkeep.py::test_the_log_stays_bounded_whatever_is_written",
+    "tests/storage/test_sqlite_upkeep.py::test_a_stranger_who_holds_the_log_is_told_of_once",
+    "tests/storage/test_sqlite_commits.py::test_the_log_stays_bounded_and_goes_on_close",
+)
+case(
+    "R91",
+    "to find the newest of something a whole branch is read, for each lane, at each start",
+    f"{GROWTH}::test_opening_asks_for_no_history",
+    "tests/storage/test_sqlite_file.py::test_walks_stay_short_however_long_the_session",
+    "tests/storage/test_jsonl.py::test_open_operations_are_read_from_the_end_of_the_file",
+)
 case(
     "R92",
     "a stream that ends without its end is taken for a whole answer",
@@ -453,6 +532,12 @@ case(
     "an error late in a run throws away the turns before it",
     f"{TRANSCRIPT}::test_only_the_turn_that_failed_is_asked_again",
 )
+case(
+    "R97",
+    "a partial answer without sense is sent back word for word, and the next answer has none either",
+    f"{PATHS}::test_an_endless_partial_answer_is_kept_and_not_sent_again",
+    "tests/machine/test_context.py::test_only_what_the_rules_name_is_left_out",
+)
 
 # Copies.
 
@@ -468,6 +553,46 @@ case(
     f"{FORKING}::test_the_parent_is_unchanged_to_the_byte_and_the_child_goes_its_own_way",
     f"{FORKING}::test_metadata_says_where_it_is_from_and_never_over_the_caller",
 )
+case(
+    "R101",
+    "what was left behind on another branch comes back, or what was before the branching is gone",
+    f"{PATHS}::test_a_branch_that_was_left_is_in_no_request_and_no_copy",
+    "tests/storage/test_segments.py::test_a_path_by_segments_is_the_path_by_parents",
+    "tests/session/test_markdown.py::test_the_path_and_nothing_else_is_exported",
+    later=(Later("summaries of a branch", "agentlane.Compact"),),
+)
+case(
+    "R105",
+    "records of other kinds stand in the chain of the conversation, and going on follows the wrong one",
+    f"{GROWTH}::test_records_that_are_no_part_of_the_conversation_never_enter_its_tree",
+    "tests/session/test_opening.py::test_opening_an_existing_session_writes_nothing",
+)
+
+# Versions.
+
+case(
+    "R114",
+    "data of an earlier version, or with a null where a newer one has a record, does not load any more",
+    f"{STORED}::test_a_record_with_a_field_left_out_or_null_is_read",
+    f"{STORED}::test_the_walk_finds_places_in_what_is_nested",
+    "tests/compat/test_golden.py::test_a_record_of_any_time_is_read",
+    "tests/compat/test_golden_files.py::test_a_file_of_any_time_is_read",
+)
+case(
+    "R115",
+    "stored data names modules and classes, and moving one of these makes it unreadable",
+    f"{STORED}::test_modules_classes_and_functions_may_have_other_names_after_a_deploy",
+    "tests/compat/test_golden.py::test_nothing_stored_names_python",
+)
+case(
+    "R116",
+    "one file holds records of two versions, and neither version can read it",
+    f"{STORED}::test_a_file_says_its_version_once_and_keeps_it",
+    f"{STORED}::test_a_file_of_two_shapes_is_refused_and_left_alone",
+    "tests/storage/test_jsonl.py::test_unknown_things_in_a_whole_record_are_a_newer_format",
+    "tests/storage/test_jsonl.py::test_a_newer_format_is_its_own_error",
+    "tests/storage/test_sqlite_file.py::test_what_is_not_ours_is_told_apart_and_left_alone",
+)
 
 # The ledger.
 
@@ -478,6 +603,12 @@ case(
     f"{ANSWERS}::test_usage_that_was_seen_before_an_abort_is_kept_and_the_rest_is_unknown",
     f"{RECOVERY}::test_usage_that_was_seen_before_a_death_is_kept",
     "tests/races/test_abort.py::test_request_intent_then_abort",
+)
+case(
+    "R118",
+    "copies bring their charges along, and the sum over all of them is many times what was paid",
+    f"{PATHS}::test_a_charge_is_counted_once_however_often_it_is_copied",
+    "tests/session/test_importing.py::test_usage_stays_in_the_answers_and_charges_nothing",
 )
 
 # Loops, threads and the end.
@@ -523,6 +654,33 @@ case(
     "tests/session/test_life.py::test_on_another_loop_every_use_is_refused_at_once",
     "tests/session/test_life.py::test_a_session_of_an_ended_loop_says_so",
     "tests/session/test_forgotten.py::test_it_can_be_opened_anew_without_closing_it",
+)
+case(
+    "R128",
+    "what was closed keeps its files open, until no more can be opened or the folder cannot be removed",
+    "tests/storage/test_sqlite_file.py::test_open_files_and_threads_do_not_pile_up",
+    "tests/storage/test_jsonl.py::test_descriptors_and_threads_stay_flat",
+    "tests/storage/faults/test_lane_faults.py::test_a_lane_outlives_every_fault_of_its_disk",
+)
+case(
+    "R130",
+    "a call that was not awaited has done nothing, and nobody says so",
+    f"{STORED}::test_reads_that_need_no_disk_need_no_await",
+    "tests/cancellation/test_surface.py::test_what_gives_something_to_wait_for_is_asynchronous",
+    "tests/session/test_opening.py::test_an_opener_can_be_awaited_and_does_nothing_until_then",
+)
+case(
+    "R131",
+    "data that looks like a message is taken for one, and is ignored or garbled",
+    f"{STORED}::test_what_only_looks_like_a_message_is_refused_where_it_is_given",
+    "tests/session/test_operations.py::test_what_is_no_request_is_refused_with_its_path_and_commits_nothing",
+    "tests/histories/test_repairs.py::test_what_is_no_message_is_refused_with_its_index_and_field",
+)
+case(
+    "R133",
+    "nobody can say what is durable when a call has returned",
+    "tests/docs/test_durability.py::test_what_returned_survives_a_kill",
+    "tests/docs/test_durability.py::test_every_call_of_the_page_is_tried_here",
 )
 
 # People.

@@ -92,6 +92,8 @@ class OperationDraft:
         """The JSON data that the operation's answer is, if that was asked for."""
         self.successor: OpenOperation | None = None
         self.inbox = inbox
+        self.left: frozenset[int] = frozenset()
+        """Calls whose outcome has come and is for the next commit to take."""
         self.consumed: dict[str, WaitingItem] = {}
         """Items of the inbox that this commit takes out."""
         self._answer_text = operation.answer_text

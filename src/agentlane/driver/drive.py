@@ -205,4 +205,9 @@ class Pass:
     async def _save_rest(self) -> None:
         """Flush what was shown and said, commit what came back in time, and put back what never began."""
         await self._effects.flush()
-        await self.lane.line.run(self._steps.decide)
+        left = -1
+        while len(self._effects.outcomes) != left:  # a commit takes as many as it may hold
+            left = len(self._effects.outcomes)
+            await self.lane.line.run(self._steps.decide)
+            if not self._effects.outcomes:
+                break

@@ -19,6 +19,7 @@ from agentlane.data.operations import (
 )
 from agentlane.data.results import ApprovalReason, ExternalReason, QuestionReason, RetryReason, WaitReason
 from agentlane.data.writes import DeleteValue, Write
+from agentlane.driver.amounts import is_much
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.tool_questions import Question
@@ -116,7 +117,8 @@ def voiding(operation: OpenOperation) -> list[Write]:
 
 
 def held_outcomes(lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> frozenset[int]:
-    """Calls whose outcome a step from outside must not place: hooks have to speak first, and the pass asks them."""
+    """Calls whose outcome a step from outside must not place: hooks have to speak first, and the pass asks them; or
+    what is staged already fills a commit or more, and the pass places it in as many as it takes."""
     state = operation.state
     if not isinstance(state, Tools):
         return frozenset()
@@ -124,7 +126,8 @@ def held_outcomes(lane: LaneCore, operation: OpenOperation, agent: Agent[Any, An
     driving = None if lane.running is None else lane.running.agent
     agents = [each for each in (agent, lane.agent, driving) if each is not None]
     hooked = any(hook.point == "after_tool" for each in agents for hook in each.hooks)
-    return frozenset(range(len(state.calls))) if hooked or isinstance(first, OutcomeReady) else frozenset()
+    held = hooked or isinstance(first, OutcomeReady) or is_much(operation.staged)
+    return frozenset(range(len(state.calls))) if held else frozenset()
 
 
 def next_expiry(operation: OpenOperation) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, assert_never
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from agentlane.data.operations import (
     WaitingApproval,
 )
 from agentlane.data.usage import Usage
+from agentlane.driver.amounts import NONE, fitting, held_back
 from agentlane.driver.children import ChildStart, refuse_taken, start_child
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
@@ -114,7 +115,8 @@ class Steps:
         self._effects.predicates.wanted.clear()
         lane = self._lane
         draft = OperationDraft(operation, lane.name, lane.tip, now=self._runtime.clock.now_ms(), inbox=lane.inbox)
-        answered, outcomes = self._effects.answered, tuple(self._effects.outcomes)
+        answered, outcomes = self._effects.answered, fitting(self._effects.outcomes)
+        draft.left = frozenset(index for index, _ in self._effects.outcomes[len(outcomes) :])
         if answered is not None:
             message = with_answers(answered, tuple(self._lane.unanswered))
             asked = draft.state.model_index if isinstance(draft.state, Generating) else 0
@@ -151,6 +153,7 @@ class Steps:
             open_next(lane, self._agent, draft)
         version = operation.version
         children = [self._start_child(draft, each) for each in draft.children]
+        more = bool(draft.left) or bool(held_back(draft))
 
         def publish(commit: Commit) -> planning.Verdict:
             if operation.version != version:
@@ -161,6 +164,8 @@ class Steps:
             for child in children:
                 child.publish()
             self._publish(draft)
+            if more:
+                self._owner.poke()
             return verdict
 
         writes = draft.writes()
@@ -191,7 +196,7 @@ class Steps:
             return
         sealed = dict(outcomes)
         facts = tuple(Outcome(index, each.message, each.terminate) for index, each in outcomes)
-        self._take(draft, OutcomesArrived(facts, self._held(draft)), sealed)
+        self._take(draft, OutcomesArrived(facts, self._held(draft, sealed)), sealed)
 
     def _take_questions(
         self, draft: OperationDraft, outcomes: Sequence[tuple[int, Sealed]]
@@ -215,9 +220,10 @@ class Steps:
         draft.ask(step(state, QuestionsAsked(ids), self._operation.rules), questions)
         return rest
 
-    def _held(self, draft: OperationDraft) -> frozenset[int]:
+    def _held(self, draft: OperationDraft, arrived: Mapping[int, Sealed] = NONE) -> frozenset[int]:
         gates = self._effects.gates
-        return frozenset() if gates is None else gates.held(draft.state)
+        full = held_back(draft, arrived)
+        return full if gates is None else gates.held(draft.state) | full
 
     def _place_ready(self, draft: OperationDraft) -> None:
         gates = self._effects.gates
@@ -262,7 +268,7 @@ class Steps:
                 now=draft.now,
                 calls=views,
                 expired=frozenset(index for index, each in draft.pending.items() if is_expired(each, draft.now)),
-                live=frozenset(running.union(effects.calls)),
+                live=draft.left.union(running, effects.calls),
                 not_begun=frozenset(effects.calls_not_begun()),
                 cut=draft.cut,
                 stuck=frozenset(effects.children_waiting(draft.now)),

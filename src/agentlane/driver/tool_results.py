@@ -19,6 +19,9 @@ from agentlane.tool import PendingResult, ToolResult
 PART_BYTES = 96
 """What a part costs beside what it holds: at least its frame as JSON, or a mark that it was left out."""
 
+RESULT_BYTES_MAX = 64 << 20
+"""How large a result may be as it is stored, whatever is said to be allowed: what every store takes."""
+
 
 class Sealed(NamedTuple):
     """A result as it will be read back, its encoded form, and the tool's wish to end the run."""
@@ -116,6 +119,11 @@ def _seal(message: ToolResultMessage, *, terminate: bool = False) -> Sealed:
     payload, copy = codec.BODY.seal(message, "result")
     if not isinstance(copy, ToolResultMessage):
         raise InvalidMessage("result: it does not read back as a tool result")
+    if len(payload) > RESULT_BYTES_MAX:
+        raise InvalidMessage(
+            f"result: {len(payload)} bytes as it is stored, and {RESULT_BYTES_MAX} can be kept; store large content "
+            "elsewhere and return a reference to it"
+        )
     return Sealed(copy, payload, terminate)
 
 

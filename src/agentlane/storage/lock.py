@@ -86,7 +86,7 @@ class OwnerLock:
                 if not stat.S_ISREG(status.st_mode):
                     raise _no_lock_file(lock_path, what)
                 inode = _inode(status)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                take_lock(descriptor, lock_path)
                 if inode == _inode_at(lock_path):
                     _write_owner(descriptor)
                     return cls(lock_path, descriptor, inode, what)
@@ -246,12 +246,23 @@ def wait_for_folder(folder: Path) -> None:
         leave_folder(descriptor)
 
 
+def take_lock(descriptor: int, path: Path, *, wait: bool = False) -> None:
+    """Lock a file or folder. ``BlockingIOError`` where another has the lock, ``OSError`` where there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        why = f"{error.strerror}: the file system locks no files, so it cannot be made sure of that one process writes"
+        raise OSError(error.errno, f"{why}; use a local disk", str(path)) from error
+
+
 def _lock_folder(folder: Path, *, wait: bool) -> int | None:
     if fcntl is None:
         raise InvalidDefinition(f"{folder}: stores on disk need POSIX file locks; use MemoryStore")
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take_lock(descriptor, folder, wait=wait)
     except BlockingIOError:
         os.close(descriptor)
         return None

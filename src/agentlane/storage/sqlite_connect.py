@@ -16,7 +16,7 @@ from urllib.parse import quote
 from agentlane.errors import CorruptSession, OwnershipLost, SessionClosed, StoreBusy, UnsupportedFormat
 from agentlane.storage import schema
 from agentlane.storage.contract import Durability
-from agentlane.storage.lock import make_private_folder
+from agentlane.storage.lock import make_private_folder, take_lock
 from agentlane.storage.sqlite_writer import BUSY, LOG_PAGES_MAX
 
 SQLITE_OLDEST = (3, 37, 0)  # the first with STRICT tables
@@ -192,7 +192,7 @@ def _alone_in(folder: str) -> Iterator[None]:
 
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        take_lock(descriptor, Path(folder), wait=True)
         try:
             yield
         finally:
