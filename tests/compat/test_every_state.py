@@ -18,6 +18,8 @@ from agentlane.data import codec
 from agentlane.data.operations import CallState, OperationState, Tools
 from agentlane.storage import JsonlStore, SqliteStore
 from agentlane.storage.contract import ElementRow, Row, SessionStorage, Store, ValueRow
+from agentlane.storage.framing import FORMAT
+from agentlane.storage.schema import FORMAT_VERSION
 from agentlane.testing import CountingIds, ManualClock, check_invariants
 from tests.compat.every_state import APP_LIST, APP_VALUE, SESSION, go_on
 
@@ -84,6 +86,13 @@ async def test_every_state_of_an_operation_and_of_a_call_is_frozen(tmp_path: Pat
         *("op.config", "op.decision", "op.memo", "op.meta", "op.returned", "op.state", "pending.approval"),
         *("pending.entry", "pending.frames", "pending.output", "receipt", "result", "session.name"),
     }
+
+
+def test_the_formats_that_are_written_now_are_among_them() -> None:
+    """A new format comes with files of its own: ``python -m tests.compat.make_states``."""
+    for suffix, newest in ((".jsonl", FORMAT), (".db", FORMAT_VERSION)):
+        found = [name for name in FILES if name.endswith(suffix)]
+        assert found == [f"states-{number}{suffix}" for number in range(1, newest + 1)]
 
 
 async def test_a_file_that_was_written_anew_holds_what_the_one_that_grew_holds(tmp_path: Path) -> None:

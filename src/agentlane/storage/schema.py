@@ -1,12 +1,15 @@
-"""Format 1 of the SQLite file: every SQL text that the store uses, constant, so that each is prepared once."""
+"""Format 2 of the SQLite file: every SQL text that the store uses, constant, so that each is prepared once."""
 
 from __future__ import annotations
 
 from typing import Final
 
 APPLICATION_ID: Final = 0x61676C6E  # "agln"
-FORMAT_VERSION: Final = 1
-"""``user_version`` of files that this version writes; a greater one is refused."""
+FORMAT_VERSION: Final = 2
+"""``user_version`` of files that this version writes; ``sqlite_migrate`` has the way from each older one, and a greater
+one is refused."""
+STATS_SINCE: Final = 2
+"""The first format with ``session.stats``."""
 
 PAGE_BYTES: Final = 2048
 """A commit changes a few rows in each of a few trees and logs whole pages: half the usual size logs a third less."""
@@ -29,7 +32,8 @@ CREATE: Final = (
         created_at INTEGER NOT NULL,
         metadata TEXT NOT NULL,
         epoch INTEGER NOT NULL,
-        seq INTEGER NOT NULL
+        seq INTEGER NOT NULL,
+        stats TEXT NOT NULL DEFAULT ''
     ) STRICT
     """,
     """
@@ -111,14 +115,14 @@ CREATE: Final = (
 # Sessions.
 
 INSERT_SESSION: Final = """
-    INSERT INTO session (id, created_at, metadata, epoch, seq) VALUES (?, ?, ?, 0, 0)
+    INSERT INTO session (id, created_at, metadata, epoch, seq, stats) VALUES (?, ?, ?, 0, 0, '{}')
 """
 INSERT_FIRST_SESSION: Final = """
-    INSERT INTO session (id, created_at, metadata, epoch, seq)
-    SELECT ?, ?, ?, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM session)
+    INSERT INTO session (id, created_at, metadata, epoch, seq, stats)
+    SELECT ?, ?, ?, 0, 0, '{}' WHERE NOT EXISTS (SELECT 1 FROM session)
 """
 INSERT_SESSION_AT: Final = """
-    INSERT INTO session (key, id, created_at, metadata, epoch, seq) VALUES (?, ?, ?, ?, 0, ?)
+    INSERT INTO session (key, id, created_at, metadata, epoch, seq, stats) VALUES (?, ?, ?, ?, 0, ?, ?)
 """
 DELETE_SESSION_ROW: Final = "DELETE FROM session WHERE key = ?"
 # What a session that is being loaded is found by: the element of a list that no list can have.
@@ -126,14 +130,20 @@ SELECT_NEXT_LIST_SESSION: Final = "SELECT min(session) FROM element WHERE sessio
 SELECT_LOAD_MARK: Final = "SELECT 1 FROM element WHERE session = ? AND namespace = '' AND key = '' AND seq = 0"
 DELETE_LOAD_MARK: Final = "DELETE FROM element WHERE session = ? AND namespace = '' AND key = '' AND seq = 0"
 SELECT_SESSIONS: Final = "SELECT id, created_at, CAST(metadata AS BLOB) FROM session ORDER BY created_at, id"
-SELECT_SESSION: Final = "SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq FROM session WHERE id = ?"
+SELECT_FORMAT: Final = "PRAGMA user_version"
+SELECT_SESSION: Final = """
+    SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq, CAST(stats AS BLOB) FROM session WHERE id = ?
+"""
+SELECT_SESSION_BEFORE_STATS: Final = """
+    SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq, NULL FROM session WHERE id = ?
+"""
 SELECT_SESSION_ID: Final = "SELECT id FROM session WHERE key = ?"
 SELECT_KEYS: Final = "SELECT key, id FROM session WHERE ? IS NULL OR id = ? ORDER BY created_at, id"
 SELECT_SEQ: Final = "SELECT seq FROM session WHERE key = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
 # S22: the epoch that was last seen must still be there.
 SELECT_EPOCH: Final = "SELECT epoch FROM session WHERE key = ?"
-UPDATE_SESSION: Final = "UPDATE session SET epoch = ?, seq = ? WHERE key = ? AND epoch = ?"
+UPDATE_SESSION: Final = "UPDATE session SET epoch = ?, seq = ?, stats = ? WHERE key = ? AND epoch = ?"
 DELETE_SESSION: Final = (
     "DELETE FROM entry WHERE session = ?",
     "DELETE FROM segment WHERE session = ?",

@@ -23,6 +23,7 @@ from agentlane.errors import InvalidWrite, OwnershipLost
 from agentlane.storage import schema
 from agentlane.storage.contract import Commit, Pending
 from agentlane.storage.index import OPERATIONS, check_usage_row, operation_meta
+from agentlane.storage.sqlite_stats import stats_text
 
 ENDS_MAX = 256
 """How many ends of segments a session keeps in memory; other places are looked up in the file."""
@@ -196,8 +197,9 @@ class CommitRows:
 
 
 def seal(database: sqlite3.Connection, key: int, session_id: str, epoch: int, written: Written) -> None:
-    """Write the session's high-water mark under ``epoch``; ``OwnershipLost`` if another owner has written (S22)."""
-    sealed = database.execute(schema.UPDATE_SESSION, (epoch, written.seq, key, written.epoch))
+    """Write the session's high-water mark and stats under ``epoch``; ``OwnershipLost`` if another owner wrote (S22)."""
+    stats = stats_text(written.stats)
+    sealed = database.execute(schema.UPDATE_SESSION, (epoch, written.seq, stats, key, written.epoch))
     if sealed.rowcount != 1:
         raise _lost(session_id, written)
     written.epoch = epoch

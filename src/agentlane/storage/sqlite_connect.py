@@ -8,13 +8,13 @@ import re
 import secrets
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from agentlane.errors import CorruptSession, OwnershipLost, SessionClosed, StoreBusy, UnsupportedFormat
-from agentlane.storage import schema
+from agentlane.storage import schema, sqlite_migrate
 from agentlane.storage.contract import Durability
 from agentlane.storage.lock import make_private_folder, take_lock
 from agentlane.storage.sqlite_writer import BUSY, LOG_PAGES_MAX
@@ -75,12 +75,14 @@ def check_format(path: str, application_id: int, version: int) -> None:
             f"{path} is a SQLite file of another application (application_id {application_id:#x}); choose another path",
             path=path,
         )
-    if version > schema.FORMAT_VERSION:
+    chain = sqlite_migrate.CHAIN
+    if version > chain.newest:
         raise UnsupportedFormat(
-            f"{path} has format {version}; this version of agentlane knows up to {schema.FORMAT_VERSION}: update it",
+            f"{path} has format {version}; this version of agentlane knows up to {chain.newest}: update it",
             path=path,
+            format=version,
         )
-    if version < 1:
+    if version < chain.oldest:
         raise CorruptSession(f"{path} has format {version}, which there never was", path=path)
 
 
@@ -202,9 +204,16 @@ def _alone_in(folder: str) -> Iterator[None]:
 
 
 def connect_writer(
-    path: str, inode: tuple[int, int], *, durability: Durability, busy_timeout_ms: int, insist: bool
+    path: str,
+    inode: tuple[int, int],
+    *,
+    durability: Durability,
+    busy_timeout_ms: int,
+    insist: bool,
+    found: Callable[[str], None],
 ) -> sqlite3.Connection:
-    """The connection that writes; on the thread that will use it. Writes nothing to the database.
+    """The connection that writes; on the thread that will use it. Writes nothing to the database but what brings one of
+    an older format to this version's; ``found`` is told of that.
 
     The last connection that can write copies a log that it finds into the file when it is closed. So one that cannot
     looks first: a file that is refused is left as it was (S24). After a journal that only a writer can roll back there
@@ -226,6 +235,7 @@ def connect_writer(
             database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES_MAX}").fetchall()
             database.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}").fetchall()
             database.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
+            sqlite_migrate.migrate(database, path, found)
     except BaseException:
         database.close()
         raise

@@ -81,7 +81,7 @@ class SqliteFile:
                 self.path,
                 self.inode,
                 lock,
-                lambda: connect_writer(self.path, self.inode, **options._asdict()),
+                lambda: connect_writer(self.path, self.inode, **options._asdict(), found=self.findings.append),
                 self._keep_log,
                 insist=options.insist,
                 findings=self.findings,

@@ -12,11 +12,13 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
+from agentlane.data.usage import Stats, UsageTotals
 from agentlane.errors import InvalidWrite
 from agentlane.storage import schema
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, SessionInfo
 from agentlane.storage.intake import Intake
 from agentlane.storage.sqlite_commit import Places, usage_row
+from agentlane.storage.sqlite_stats import stats_text
 
 
 class Load:
@@ -29,6 +31,8 @@ class Load:
         self._last_seq = last_seq
         self._intake = Intake(last_seq)
         self._ends: dict[str, int] = {}
+        self._entries = 0
+        self._usage = UsageTotals()
 
     def begin(self, database: sqlite3.Connection) -> int:
         """Take a number for the session and mark it as being loaded."""
@@ -51,10 +55,12 @@ class Load:
                 entries.append((place, key, row.seq, row.id, row.parent_id, row.at, row.kind, payload))
             elif isinstance(row, LedgerRow):
                 ledger.append(usage_row(key, row.seq, row.at, row.row))
+                self._usage = self._usage.plus(row.row)
             elif isinstance(row, ElementRow):
                 elements.append((key, *row.address, row.seq, row.payload.decode()))
             else:
                 values.append((key, *row.address, self._last_seq, row.payload.decode()))
+        self._entries += len(entries)
         database.executemany(schema.INSERT_ENTRY, entries)
         database.executemany(schema.INSERT_USAGE, ledger)
         database.executemany(schema.INSERT_ELEMENT, elements)
@@ -72,7 +78,9 @@ class Load:
 
     def _insert(self, database: sqlite3.Connection, key: int | None) -> None:
         info = self._info
-        row = (key, info.id, info.created_at, msgspec.json.encode(info.metadata).decode(), self._last_seq)
+        metadata = msgspec.json.encode(info.metadata).decode()
+        stats = stats_text(Stats(entries=self._entries, usage=self._usage))
+        row = (key, info.id, info.created_at, metadata, self._last_seq, stats)
         try:
             database.execute(schema.INSERT_SESSION_AT, row)
         except sqlite3.IntegrityError as error:

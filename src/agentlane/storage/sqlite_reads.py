@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
+from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import Address
 from agentlane.errors import CorruptSession, UnknownEntry, UnsupportedFormat
 from agentlane.storage import schema
 from agentlane.storage.contract import Element, EntryRow, LedgerRow, OpenOperation, SessionInfo
+from agentlane.storage.sqlite_stats import counted_stats, kept_stats
 
 ROWS_MAX = 1024
 """How many rows of a path one statement fetches."""
@@ -47,11 +48,13 @@ class Loaded(NamedTuple):
 
 
 def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None:
-    """The session, None if there is none. Sums and the highest ``seq`` are taken from the rows, which cannot drift."""
-    rows = database.execute(schema.SELECT_SESSION, (session_id,)).fetchall()
+    """The session, None if there is none. The highest ``seq`` is taken from the rows too."""
+    (version,) = database.execute(schema.SELECT_FORMAT).fetchone()  # an owner may have migrated the file since
+    statement = schema.SELECT_SESSION if version >= schema.STATS_SINCE else schema.SELECT_SESSION_BEFORE_STATS
+    rows = database.execute(statement, (session_id,)).fetchall()
     if not rows:
         return None
-    key, created_at, metadata, epoch, seq = rows[0]
+    key, created_at, metadata, epoch, seq, stats = rows[0]
     info = _info(session_id, created_at, metadata)
     if database.execute(schema.SELECT_SESSION_ID, (key,)).fetchall() != [(session_id,)]:
         # The index by id and the table do not belong together, as after the log of another database was put here.
@@ -59,10 +62,10 @@ def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None
             f"session {session_id}: its row is that of another session; the file, or its log, is damaged"
         )
     (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0]
-    entries, *totals = database.execute(schema.SELECT_STATS, (key, key)).fetchall()[0]
-    if not all(type(each) is int for each in (epoch, seq, highest, entries, *totals)):
+    if not all(type(each) is int for each in (epoch, seq, highest)):
         raise _other_type(f"session {session_id}: a number of its rows")
-    return Loaded(key, info, epoch, max(seq, highest), Stats(entries=entries, usage=_totals(totals)))
+    kept = counted_stats(database, key) if stats is None else kept_stats(session_id, stats)
+    return Loaded(key, info, epoch, max(seq, highest), kept)
 
 
 def list_sessions(database: sqlite3.Connection) -> list[SessionInfo]:
@@ -336,22 +339,6 @@ def usage_row(row: tuple[Any, ...]) -> UsageRow:
     )
     return UsageRow(
         id=row[2], kind=row[3], usage=counts, entry_id=row[4], operation_id=row[5], model=row[6], note=row[7]
-    )
-
-
-def _totals(sums: Sequence[int]) -> UsageTotals:
-    """Totals from the rows' numbers, and the high and low half of each sum."""
-    rows, unknown_rows, *halves = sums
-    whole = [(high << 32) + low for high, low in zip(halves[::2], halves[1::2], strict=True)]
-    return UsageTotals(
-        rows=rows,
-        unknown_rows=unknown_rows,
-        input_tokens=whole[0],
-        output_tokens=whole[1],
-        cache_read_tokens=whole[2],
-        cache_write_tokens=whole[3],
-        reasoning_tokens=whole[4],
-        cost_nanos=whole[5],
     )
 
 
