@@ -267,6 +267,9 @@ class Session(WholeSession):
     async def load(self) -> None:
         """Read the session's lanes and open operations. ``open_session`` calls it."""
         storage = self._runtime.storage
+        self._runtime.marks.read(await storage.values(addresses.SESSION_FEATURE))
+        if not storage.read_only:
+            self._runtime.marks.check_writable(self.id)
         tips = await storage.values(addresses.BRANCH_TIP)
         configs = await storage.values(addresses.LANE_CONFIG)
         states = await storage.values(addresses.LANE_STATE)

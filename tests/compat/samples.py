@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlane.data import codec
+from agentlane.data import codec, features
 from agentlane.data.approvals import Approval, Decision
 from agentlane.data.codec import Kind
 from agentlane.data.entries import Custom
@@ -393,5 +393,6 @@ SAMPLES: dict[str, Sample] = {
             note="n",
         ),
     ),
+    "session.feature": Sample(features.MARK, features.FeatureMark(since="1.2.0")),
     **{name: Sample(*sample) for name, sample in INBOX_SAMPLES.items()},
 }

@@ -15,7 +15,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentlane.data import addresses, approvals, codec, entries, inbox, messages, operations, requests, results, usage
+from agentlane.data import (
+    addresses,
+    approvals,
+    codec,
+    entries,
+    features,
+    inbox,
+    messages,
+    operations,
+    requests,
+    results,
+    usage,
+)
 from agentlane.data.addresses import (
     branch_tip,
     label,
@@ -59,7 +71,7 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         shown |= set(_types(sample.record))
     stored = {
         kind
-        for module in (approvals, messages, entries, inbox, operations, requests, results, usage)
+        for module in (approvals, messages, entries, features, inbox, operations, requests, results, usage)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     }
@@ -114,6 +126,7 @@ def test_addresses_are_what_they_always_were() -> None:
             addresses.receipt("l", "r"),
             addresses.op_returned("o"),
             addresses.op_answer("o", "c", "n"),
+            addresses.session_feature("f"),
         )
     ] == [
         ("branch.tip", "b"),
@@ -135,6 +148,7 @@ def test_addresses_are_what_they_always_were() -> None:
         ("receipt", "l|r"),
         ("op.returned", "o"),
         ("op.answer", "o|c|n"),
+        ("session.feature", "f"),
     ]
 
 

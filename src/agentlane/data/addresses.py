@@ -31,10 +31,11 @@ PENDING_FRAMES = "pending.frames"
 RESULT = "result"
 RECEIPT = "receipt"
 SESSION_NAME = "session.name"
+SESSION_FEATURE = "session.feature"
 LABEL = "label"
 
 CURRENT = (
-    *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME),
+    *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME, SESSION_FEATURE),
     *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_ANSWER, OP_DECISION, OP_RETURNED),
     *(INBOX, RECEIPT, PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
 )
@@ -114,6 +115,10 @@ def receipt(lane: str, request: str) -> Address:
 
 
 SESSION_NAME_ADDRESS = Address(SESSION_NAME, "")
+
+
+def session_feature(name: str) -> Address:
+    return Address(SESSION_FEATURE, name)
 
 
 def label(entry: str) -> Address:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, TypeAlias
 
 from agentlane.clock import Clock
+from agentlane.data import features
 from agentlane.data.writes import Write
 from agentlane.driver.feed import Hub
 from agentlane.driver.outside import Outside
@@ -51,6 +52,7 @@ class Runtime:
         """Tasks whose effect has reported, and whose foreign code has not ended: what each is, for the findings."""
         self.open_operations: dict[str, str] = {}
         """Open operations, and those whose accept is being committed: operation id to lane."""
+        self.marks = features.Marks()
         self.settled_count = 0
         self.hub = Hub(self)
         self.outside = Outside()
@@ -115,6 +117,8 @@ class Runtime:
         """Hand a commit to the storage; a kill by a probe becomes the session's death."""
         if self.phase == "faulted":
             raise self.faulted()
+        if features.FEATURES and (used := self.marks.due(writes)):
+            writes, publish = [*writes, *map(features.mark, used)], self._publishing(used, publish)
         try:
             return self.storage.submit(writes, publish=publish, name=boundary)
         except AgentLaneError:
@@ -122,6 +126,15 @@ class Runtime:
         except BaseException as error:
             self.fault(error)
             raise self.faulted() from error
+
+    def _publishing(
+        self, used: Sequence[features.Feature], publish: Callable[[Commit], None]
+    ) -> Callable[[Commit], None]:
+        def published(commit: Commit) -> None:
+            self.marks.made(used)
+            publish(commit)
+
+        return published
 
     def reached(self, boundary: str) -> None:
         """Tell the probe of an effect boundary; what it raises kills the session, and the effect with it."""

@@ -25,7 +25,16 @@ OPERATION_VALUES = (
     *("op.meta", "op.config", "op.state", "op.args", "op.memo", "op.answer", "op.returned", "op.prep", "op.decision"),
 )
 PENDING_VALUES = ("pending.entry", "pending.output", "pending.approval")
-KEPT_VALUES = ("branch.tip", "lane.config", "lane.state", "result", "receipt", "session.name", "label")
+KEPT_VALUES = (
+    "branch.tip",
+    "lane.config",
+    "lane.state",
+    "result",
+    "receipt",
+    "session.name",
+    "session.feature",
+    "label",
+)
 EXCUSED = frozenset({"missing_result", "stale_receipt"})
 """What may be wrong once operations and what waits were deleted: the next accept gives an answer its results, and a
 receipt of what waited says so still."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agentlane.data import addresses, codec
+from agentlane.data import addresses, codec, features
 from agentlane.data.entries import EntryBody, kind_of
 from agentlane.data.records.conversation import Conversation
 from agentlane.data.records.faults import Faults
@@ -38,6 +38,7 @@ KINDS: dict[str, codec.Kind[Any]] = {
     addresses.RESULT: codec.RESULT,
     addresses.RECEIPT: codec.RECEIPT,
     addresses.SESSION_NAME: codec.TEXT,
+    addresses.SESSION_FEATURE: features.MARK,
     addresses.LABEL: codec.TEXT,
 }
 """What is stored in each of the library's own namespaces of values."""
