@@ -27,6 +27,7 @@ from agentlane.data.events import (
     ResultStaged,
     SessionSnapshot,
 )
+from agentlane.data.findings import Finding, VerifyReport
 from agentlane.data.inbox import Queued, QueuedInput, QueuedKind, QueuedState, Receipt
 from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import (
@@ -49,6 +50,7 @@ from agentlane.data.messages import (
 from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.operations import Limits, PlaceMode, ReplayPolicy, RetryPolicy, RunLimits
 from agentlane.data.partial import PartialAnswer, ShownPart
+from agentlane.data.repairs import RepairNote, RepairReport
 from agentlane.data.requests import Prompt, Request
 from agentlane.data.results import (
     AbortReceipt,
@@ -186,6 +188,7 @@ __all__ = [
     "ErrorInfo",
     "Event",
     "ExternalReason",
+    "Finding",
     "FollowUp",
     "HistoryFormat",
     "Hook",
@@ -249,6 +252,8 @@ __all__ = [
     "QueuedState",
     "ReadOnlySession",
     "Receipt",
+    "RepairNote",
+    "RepairReport",
     "ReplayPolicy",
     "Request",
     "RequestConflict",
@@ -304,6 +309,7 @@ __all__ = [
     "UserMessage",
     "Uuid7Source",
     "ValueAddress",
+    "VerifyReport",
     "Waiting",
     "Watch",
     "WouldDeadlock",

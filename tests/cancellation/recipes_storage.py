@@ -6,7 +6,18 @@ import io
 from collections.abc import AsyncIterator, Sequence
 
 from agentlane import SystemClock
-from agentlane.storage import Address, EntryRow, Exchange, JsonlStore, Row, SessionStorage, SetValue, SqliteStore
+from agentlane.storage import (
+    Address,
+    EntryRow,
+    Exchange,
+    JsonlStore,
+    Repairing,
+    Row,
+    SessionStorage,
+    SetValue,
+    SqliteStore,
+    Verifying,
+)
 from tests.cancellation.recipes import Call, opened, recipe
 from tests.cancellation.world import World
 
@@ -78,6 +89,32 @@ async def import_session(world: World) -> Call:
         await store.import_session(file, session_id="u")
 
     return call
+
+
+@recipe("Verifying.salvage", "JsonlStore.salvage")
+async def salvage(world: World) -> Call:
+    store = world.store
+    assert isinstance(store, Verifying)
+
+    async def call() -> None:
+        found = await store.salvage("s")
+        await found.close()
+
+    return call
+
+
+@recipe("Verifying.verify")
+async def verify(world: World) -> Call:
+    store = world.store
+    assert isinstance(store, Verifying)
+    return lambda: store.verify("s")
+
+
+@recipe("Repairing.repair")
+async def repair(world: World) -> Call:
+    store = world.store
+    assert isinstance(store, Repairing)
+    return lambda: store.repair("s", new_id="u")
 
 
 @recipe("SqliteStore.optimize", backends=("sqlite",))

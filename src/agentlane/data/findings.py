@@ -6,7 +6,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-FindingCode: TypeAlias = Literal[
+from agentlane.data.records.faults import RecordCode
+
+MediumCode: TypeAlias = Literal[
     "bad_base",
     "bad_header",
     "bad_record",
@@ -40,7 +42,10 @@ FindingCode: TypeAlias = Literal[
     "unowned_rows",
     "unreadable",
 ]
-"""What a ``Finding`` is about; see docs/reference/findings.md."""
+"""What a ``Finding`` about the medium is about."""
+
+FindingCode: TypeAlias = MediumCode | RecordCode
+"""What a ``Finding`` is about: the medium, or the records in it; see docs/reference/findings.md."""
 
 FINDINGS_MAX = 1000
 """How many findings a report holds; those behind are counted."""

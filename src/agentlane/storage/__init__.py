@@ -34,8 +34,10 @@ from agentlane.storage.contract import (
 from agentlane.storage.exchange import Exchange, ExchangeFile
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.memory import MemoryStore
+from agentlane.storage.repairing import Repairing
 from agentlane.storage.searching import search_by_reading
 from agentlane.storage.sqlite import SqliteStore
+from agentlane.storage.verifying import Verifying
 
 __all__ = [
     "Address",
@@ -60,6 +62,7 @@ __all__ = [
     "OpenOperation",
     "Pending",
     "Probe",
+    "Repairing",
     "Row",
     "Search",
     "SessionInfo",
@@ -69,6 +72,7 @@ __all__ = [
     "SqliteStore",
     "Store",
     "ValueRow",
+    "Verifying",
     "Write",
     "search_by_reading",
 ]

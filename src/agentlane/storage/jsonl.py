@@ -42,13 +42,14 @@ from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
 from agentlane.storage.lock import hold_folder, leave_folder, wait_for_folder
 from agentlane.storage.paths import exists, usable
+from agentlane.storage.repairing import Repairing
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage
 from agentlane.storage.salvage_jsonl import salvage_file
 from agentlane.storage.searching import search_store
-from agentlane.storage.verifying import Verifying, refusal
+from agentlane.storage.verifying import refusal
 
 
-class JsonlStore(Exchange, Verifying):
+class JsonlStore(Exchange, Repairing):
     """Sessions in files of one folder, which is made with the first session."""
 
     def __init__(

@@ -40,14 +40,14 @@ from agentlane.storage.exchange import Exchange
 from agentlane.storage.index import OPERATIONS, SessionIndex, encode_usage, operation_meta, stats_after
 from agentlane.storage.indexed import IndexedStorage
 from agentlane.storage.intake import Intake
+from agentlane.storage.repairing import Repairing
 from agentlane.storage.searching import search_store
 from agentlane.storage.segments import NO_ROW
-from agentlane.storage.verifying import Verifying
 
 _log = logging.getLogger("agentlane")
 
 
-class MemoryStore(Exchange, Verifying):
+class MemoryStore(Exchange, Repairing):
     """Sessions in memory. They survive neither power loss nor the end of the process, nor the store object."""
 
     def __init__(self, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:

@@ -51,6 +51,15 @@ class Salvage(Protocol):
         ...
 
     @property
+    def trusted_from(self) -> int:
+        """Nothing that was written under this number or a higher one is lost; 0 if nothing is lost at all.
+
+        Known once ``pages`` were read to their end. What is lost under a lower one may have changed, or removed, any
+        value that is there.
+        """
+        ...
+
+    @property
     def findings(self) -> Findings: ...
 
     def pages(self) -> AsyncIterator[Sequence[Row]]:
@@ -76,6 +85,7 @@ class SnapshotSalvage:
         """Take over both."""
         self._storage = storage
         self._snapshot = snapshot
+        self.trusted_from = 0
         self.findings = Findings()
 
     @property
@@ -105,6 +115,7 @@ class NothingSalvaged:
     def __init__(self, session_id: str, findings: Findings) -> None:
         self.info = SessionInfo(id=session_id, created_at=0)
         self.last_seq = 0
+        self.trusted_from = 0
         self.findings = findings
 
     def pages(self) -> AsyncIterator[Sequence[Row]]:

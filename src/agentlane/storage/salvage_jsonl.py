@@ -32,8 +32,11 @@ ATTEMPTS_MAX = 4
 class JsonlSalvage:
     """What was read of a session file; its payloads are read from there."""
 
-    def __init__(self, snapshot: IndexSnapshot[int], findings: Findings, orphans: dict[str, str]) -> None:
+    def __init__(
+        self, snapshot: IndexSnapshot[int], findings: Findings, orphans: dict[str, str], *, trusted_from: int = 0
+    ) -> None:
         """``orphans``: entries whose parents are not among those that can be read, with their parents."""
+        self.trusted_from = trusted_from
         self._snapshot = snapshot
         self._orphans = orphans
         self.findings = findings
@@ -112,7 +115,7 @@ async def _salvage(
         files.close(descriptor)
         return NothingSalvaged(session_id, findings)
     snapshot = IndexSnapshot(reader.info, reader.index, FilePayloads(files, path, descriptor))
-    return JsonlSalvage(snapshot, findings, reader.orphans)
+    return JsonlSalvage(snapshot, findings, reader.orphans, trusted_from=reader.trusted_from)
 
 
 async def _loaded(file: JsonlFile) -> tuple[LoadedFile | None, CorruptSession | UnsupportedFormat | None]:

@@ -54,6 +54,8 @@ class LineReader:
         self.info = SessionInfo(id=file.session_id, created_at=0)
         self.orphans: dict[str, str] = {}
         """Parents that are not there, by the entries that were written under them."""
+        self.trusted_from = 0
+        """Nothing that was written under this number or a higher one is lost; 0 if nothing is lost."""
         self.found = False
         """Whether anything of a session was in the file."""
         self._file = file
@@ -61,6 +63,7 @@ class LineReader:
         self._first_seqs = array("q")
         self._checksums = array("Q")
         self._base_lines = 0
+        self._base_damaged = False
         self._base_open = False
         self._ended = False  # the base is over, or there is none
         self._commits = 0
@@ -219,12 +222,15 @@ class LineReader:
             return
         missing = envelope.number - self._base_lines
         self._told.good(missing, f"{missing} lines of the base that the file begins with are missing", number, offset)
+        self._base_damaged = self._base_damaged or missing > 0
         self._base_open, self._ended = True, False
         self._base_lines = envelope.number + 1
         self._apply(head, text, payloads_at, offset, number)
         if envelope.end is not None:
             self._base_open, self._ended = False, True
             self.index.end_base(envelope.end.last_seq)
+            if self._base_damaged:
+                self.trusted_from = self.index.last_seq + 1
             self._epoch = envelope.end.epoch
 
     def _commit(self, head: Head, text: bytes, payloads_at: int, offset: int, number: int) -> None:
@@ -236,6 +242,8 @@ class LineReader:
         if behind_base:
             self._base_is_cut(number, offset)
         missing = 0 if behind_base else envelope.first_seq - self.index.last_seq - 1
+        if missing:
+            self.trusted_from = envelope.first_seq
         self._told.good(
             missing,
             f"sequence numbers {self.index.last_seq + 1} to {envelope.first_seq - 1} are missing",
@@ -273,6 +281,7 @@ class LineReader:
             advice="find out which program wrote the file beside its owner; then " + REPAIR,
             loses=True,
         )
+        self._lost()
 
     def _base_is_cut(self, number: int | None, offset: int) -> None:
         """The end of the base is missing."""
@@ -285,6 +294,7 @@ class LineReader:
             loses=True,
         )
         self.index.end_base(self.index.last_seq)
+        self._lost()
 
     def _apply(self, head: Head | BaseHead, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         """Take in the writes of a record that fits."""
@@ -347,6 +357,7 @@ class LineReader:
             row = decode_usage(payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._told.add("undecodable", number, offset, f"a usage row cannot be read: {error}", loses=True)
+            self._lost()
             return
         if row.id in self.index.rows:
             self._duplicate("usage row", row.id, number, offset)
@@ -355,8 +366,13 @@ class LineReader:
 
     # Findings.
 
+    def _lost(self) -> None:
+        """Something of what was written up to here, or of the record that is being read, is lost."""
+        self.trusted_from = max(self.trusted_from, self.index.last_seq + 1)
+
     def _duplicate(self, what: str, id: str, number: int, offset: int) -> None:
         self._told.add("duplicate_id", number, offset, f"{what} {id!r} comes again; the first one counts", loses=True)
+        self._lost()
 
     def _end(self) -> None:
         """The file ends here."""

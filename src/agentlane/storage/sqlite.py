@@ -40,6 +40,7 @@ from agentlane.storage.contract import (
 from agentlane.storage.exchange import Exchange
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.paths import exists, usable
+from agentlane.storage.repairing import Repairing
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_load import Load, sweep
@@ -53,7 +54,7 @@ T = TypeVar("T")
 Hits: TypeAlias = "list[SearchHit]"
 
 
-class SqliteStore(Exchange):
+class SqliteStore(Exchange, Repairing):
     """Sessions in one SQLite file. ``Store`` of the contract (S1-S27).
 
     A store object holds nothing by itself. The file has an owner, a lock and threads while a session of it is open, or

@@ -11,6 +11,7 @@ import msgspec
 from agentlane.data.findings import Finding, VerifyReport
 from agentlane.errors import CorruptSession, UnsupportedFormat
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, Store
+from agentlane.storage.record_findings import SoundnessCheck
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage, SnapshotSalvage
 
 _decode = msgspec.json.Decoder().decode
@@ -46,7 +47,7 @@ class PayloadCheck:
         """Every row is looked at by itself."""
 
 
-RECORD_CHECKS: tuple[Callable[[Findings], RecordCheck], ...] = (PayloadCheck,)
+RECORD_CHECKS: tuple[Callable[[Findings], RecordCheck], ...] = (PayloadCheck, SoundnessCheck)
 """What is looked for in the rows of each session, beside what its backend finds in the medium: each is made with the
 findings that it adds to."""
 
@@ -103,10 +104,11 @@ class _Salvaging(Protocol):
     async def salvage(self, session_id: str) -> Salvage: ...
 
 
-async def examined(session_id: str, salvage: Salvage) -> VerifyReport:
-    """The report on a session of which ``salvage`` gives the rows."""
+async def examined(session_id: str, salvage: Salvage, checks: Sequence[RecordCheck] | None = None) -> VerifyReport:
+    """The report on a session of which ``salvage`` gives the rows; ``checks`` None: those of ``RECORD_CHECKS``."""
     found = salvage.findings
-    checks = [make(found) for make in RECORD_CHECKS]
+    if checks is None:
+        checks = [make(found) for make in RECORD_CHECKS]
     entries = usage_rows = elements = values = 0
     async for page in salvage.pages():
         for row in page:

@@ -27,6 +27,7 @@ from agentlane.storage.contract import (
     Store,
 )
 from agentlane.storage.exchange import Exchange
+from agentlane.storage.repairing import Repairing
 
 
 class WrappedStorage:
@@ -130,7 +131,7 @@ class WrappedStorage:
         self.inner.kill()
 
 
-class WrappedStore(Exchange):
+class WrappedStore(Exchange, Repairing):
     """A ``Store`` that hands everything on to ``inner``; ``wrap`` is put around each session that is opened."""
 
     def __init__(self, inner: Store) -> None:

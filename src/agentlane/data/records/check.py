@@ -71,6 +71,7 @@ class RecordCheck:
         if body is not None and kind_of(body) != kind:
             text = f"entry {id} is stored as one of kind {kind!r} and holds one of kind {kind_of(body)!r}"
             self.faults.add("wrong_kind", f"entry {id}", text)
+            self.conversation.kinds[id] = kind_of(body)
         self.conversation.add(id, parent_id, seq, body)
         return body
 

@@ -37,6 +37,8 @@ class Conversation:
         """Rows whose parent is not before them, with its id."""
         self.unreadable: set[str] = set()
         """Entries whose content cannot be read."""
+        self.kinds: dict[str, str] = {}
+        """The true kinds of entries that are stored as ones of another kind."""
         self.batches: list[Batch] = []
         self._batch = array("i")
         self._answered = array("i")
@@ -57,7 +59,7 @@ class Conversation:
             self._faults.add("duplicate_id", f"entry {id}", f"id {id} is used 2 times")
         parent = NOWHERE if parent_id is None else self.rows.get(parent_id, NOWHERE)
         if parent_id is not None and (parent == NOWHERE or self.seqs[parent] >= seq):
-            self.lost_parents[row] = parent_id
+            self.lost_parents[row], parent = parent_id, NOWHERE
             text = f"the parent {parent_id} of entry {id} is not an earlier entry"
             self._faults.add("missing_parent", f"entry {id}", text)
         if body is None:

@@ -30,6 +30,8 @@ class InboxRecords:
         self._conversation = conversation
         self._faults = faults
         self.items: dict[str, QueuedItem] = {}
+        self.bad: set[str] = set()
+        """Items that cannot be placed, whatever their content is."""
         self.returned: dict[str, tuple[str, ...]] = {}
         """By operation, the ids of what its abort gave back."""
         self._receipts: dict[str, str] = {}
@@ -61,6 +63,11 @@ class InboxRecords:
         """What an abort gave back."""
         self.returned[operation] = tuple(each.id for each in inputs)
 
+    @property
+    def said_to_wait(self) -> set[str]:
+        """Receipts that say that their message waits."""
+        return set(self._waiting)
+
     def stale_receipts(self) -> list[str]:
         """Receipts of what is said to wait, and does not."""
         waiting = self._waits()
@@ -88,7 +95,7 @@ class InboxRecords:
         for key, item in self.items.items():
             lane, _, id = key.partition("|")
             if lane not in lanes:
-                self._item(key, f"inbox/{key} waits on a lane that is not there")
+                self._faults.add("inbox", f"inbox/{key}", f"inbox/{key} waits on a lane that is not there")
             if not item.entries or item.entries[0] != id:
                 self._item(key, f"inbox/{key} names the entries {item.entries}")
             if (lane, item.order) in orders:
@@ -132,6 +139,7 @@ class InboxRecords:
         return ((key.partition("|")[0], item) for key, item in self.items.items())
 
     def _item(self, key: str, text: str) -> None:
+        self.bad.add(key)
         self._faults.add("inbox", f"inbox/{key}", text)
 
     def _receipt(self, key: str, text: str) -> None:

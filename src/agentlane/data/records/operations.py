@@ -76,6 +76,8 @@ class OperationRecords:
         """What is pending under each entry id; None if it cannot be read."""
         self.settled: set[str] = set()
         """Operations that have a terminal record."""
+        self.misnamed: set[str] = set()
+        """Those whose terminal record is that of another operation."""
         self.ends: dict[str, LaneEnd] = {}
         """What the terminal records say of each lane."""
         self.lost_ends: dict[str, tuple[str, str]] = {}
@@ -100,6 +102,8 @@ class OperationRecords:
         if result.operation_id != id:
             text = f"the record of {id} is that of {result.operation_id}"
             self._faults.add("bad_result", f"result/{id}", text)
+            self.misnamed.add(id)
+            return
         if result.to_tip is not None and result.to_tip not in entries:
             text = f"the record of {id} ends at {result.to_tip}, which is no entry"
             self._faults.add("bad_result", f"result/{id}", text)

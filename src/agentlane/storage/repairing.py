@@ -1,0 +1,91 @@
+"""``repair`` of a store: makes a session of everything that can be read of a damaged one, so that it holds together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from agentlane.data.repairs import RepairReport
+from agentlane.errors import CorruptSession, InvalidMessage, UnsupportedFormat
+from agentlane.names import check_session_id
+from agentlane.storage.contract import Store
+from agentlane.storage.mended import Mended
+from agentlane.storage.salvage import Salvage
+from agentlane.storage.verifying import Verifying
+
+REPAIRED_FROM = "repaired_from"
+"""The key of a copy's metadata that says what it was made of."""
+
+
+class Repairing(Verifying):
+    """What makes a store able to repair its sessions: inherit it beside ``Store``."""
+
+    def whole_folder(self: Store) -> Store:
+        """The store that a copy goes to that is made beside its session."""
+        return self
+
+    async def repair(
+        self: _Repairing, session_id: str, target: Store | None = None, *, new_id: str | None = None
+    ) -> RepairReport:
+        """Make a session, in ``target``, of everything that can be read of a damaged one; never touches that one.
+
+        ``target`` None: in this store, under ``new_id`` or a fresh id. In another store the copy has the id of the
+        damaged session if ``new_id`` is None. It is whole and durable on return, can be opened and driven, and
+        ``verify`` finds nothing more that is lost in it. What can be read is in it byte for byte; what is lost is
+        stood in for where others name it; what cannot stay where it was is set aside on the branch
+        ``recovered/records``, and the report says all of that.
+
+        Operations of which every record is there stay open. All others that were open are ended as ``failed`` with the
+        code ``uncertain``, and their calls get results that say that they may have run: no call runs again whose
+        intent may be lost. A session that somebody owns is copied as it was at one moment; close it first, or its calls
+        may run both there and in the copy.
+
+        ``UnknownSession``; ``CorruptSession`` where nothing can be read; ``UnsupportedFormat`` where a newer version
+        wrote something: that one can read it. ``InvalidWrite`` if the id is taken; ``InvalidName``; ``OSError``.
+        Refused, failed, cancelled or killed it leaves no session (cancelled at the very end, a whole one).
+        """
+        if target is not None and not all(hasattr(target, each) for each in ("create", "load")):
+            raise InvalidMessage(f"target: a store, or None for this one, is needed here, not {type(target).__name__}")
+        if new_id is not None:
+            new_id = check_session_id(new_id)
+        me: object = self
+        place, wanted = self.whole_folder(), new_id
+        if target is not None and target is not me:
+            place, wanted = target, session_id if new_id is None else new_id
+        salvage = await self.salvage(session_id)
+        try:
+            report = await _repaired(session_id, salvage, place, wanted)
+        except GeneratorExit:  # thrown away with its loop: nothing can be awaited
+            salvage.release()
+            raise
+        except BaseException:
+            await salvage.close()
+            raise
+        await salvage.close()
+        return report
+
+
+class _Repairing(Protocol):
+    async def salvage(self, session_id: str) -> Salvage: ...
+
+    def whole_folder(self) -> Store: ...
+
+
+async def _repaired(session_id: str, salvage: Salvage, place: Store, wanted: str | None) -> RepairReport:
+    mended = await Mended.read(session_id, salvage)
+    source = mended.source
+    # In a SQLite file, which has no checksums, what seems newer in a row may be damage as well.
+    newer = next((each for each in source.findings if each.code == "newer_format" and "table" not in each.place), None)
+    if newer is not None:
+        raise UnsupportedFormat(f"session {session_id!r} is not repaired: {newer}", place=newer.place)
+    if not source.entries + source.usage_rows + source.elements + source.values and source.losses:
+        first = source.losses[0]
+        raise CorruptSession(f"session {session_id!r}: nothing of it can be read; {first}", place=first.place)
+    info = salvage.info
+    made = await place.load(
+        mended.rows(),
+        last_seq=mended.last_seq,
+        session_id=wanted,
+        metadata={**info.metadata, REPAIRED_FROM: {"session": info.id, "seq": salvage.last_seq}},
+        created_at=info.created_at,
+    )
+    return mended.report(made.id)
