@@ -27,7 +27,7 @@ from agentlane.data.events import (
     ResultStaged,
     SessionSnapshot,
 )
-from agentlane.data.findings import Finding, VerifyReport
+from agentlane.data.findings import Finding, FindingCode, VerifyReport
 from agentlane.data.inbox import Queued, QueuedInput, QueuedKind, QueuedState, Receipt
 from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import (
@@ -189,6 +189,7 @@ __all__ = [
     "Event",
     "ExternalReason",
     "Finding",
+    "FindingCode",
     "FollowUp",
     "HistoryFormat",
     "Hook",

@@ -1,4 +1,4 @@
-"""What is done with a session as a whole: it is copied, exported, searched and kept small."""
+"""What is done with a session as a whole: it is copied, exported, searched, looked at for damage and kept small."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentlane.branch import Branch, EntryKind
+from agentlane.data.findings import VerifyReport
 from agentlane.data.reads import id_text
 from agentlane.data.search import SearchHit, checked_search
 from agentlane.driver.lane_core import LaneCore
@@ -162,6 +163,21 @@ class WholeSession(SessionData):
         return await hits_of(storage, search, await storage.search(search, start=start, scan=scan), session_id=self.id)
 
     # Upkeep.
+
+    async def verify(self) -> VerifyReport:
+        """Look for damage in all that is stored of the session: what is wrong, where, and what to do about it.
+
+        Beside its own work, also on a session that is open for reading, or faulted: it is looked at as it is stored
+        at one moment, by reads of its own. Nothing is changed, no lane waits, memory is bounded but for ids. A session
+        with nothing wrong has no findings. One that does not open is looked at by ``store.verify(session_id)``.
+
+        Cancelled, nothing is left behind. Raises ``SessionClosed``, ``StoreBusy``, ``OSError`` where it may not be
+        read, ``UnknownSession`` where it was removed, or is kept in a store that is gone.
+        """
+        self._runtime.check_place()
+        if self._runtime.phase != "faulted":
+            self._runtime.check()
+        return await self._store.verify(self.id)
 
     async def drop_results(self, *, before: int) -> int:
         """Forget operations that ended before a time (milliseconds since 1970): their records, and the receipts of

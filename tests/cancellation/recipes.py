@@ -47,7 +47,7 @@ def recipe(*covers: str, case: str = "", **options: Any) -> Callable[[Prepare], 
 
 def all_recipes() -> list[Recipe]:
     """Those of every module that has some."""
-    for module in ("session", "lane", "storage", "history", "search", "watch"):
+    for module in ("session", "lane", "storage", "history", "search", "verify", "watch"):
         importlib.import_module(f"tests.cancellation.recipes_{module}")
     return RECIPES
 

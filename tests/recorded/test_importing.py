@@ -40,6 +40,8 @@ async def test_the_whole_session_is_imported(kind: str, tmp_path: Path) -> None:
     async with open_session(store) as session:
         entries = await session.branch("old").entries(newest_first=False)
         assert await check_invariants(session) == []
+        looked = await session.verify()
+        assert looked.findings == () and looked.entries == len(entries)
     await store.close()
 
     messages = [entry.body for entry in entries if isinstance(entry.body, Message)]

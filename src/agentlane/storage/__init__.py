@@ -35,6 +35,7 @@ from agentlane.storage.exchange import Exchange, ExchangeFile
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.memory import MemoryStore
 from agentlane.storage.repairing import Repairing
+from agentlane.storage.salvage import Findings, Salvage
 from agentlane.storage.searching import search_by_reading
 from agentlane.storage.sqlite import SqliteStore
 from agentlane.storage.verifying import Verifying
@@ -53,6 +54,7 @@ __all__ = [
     "EntryRow",
     "Exchange",
     "ExchangeFile",
+    "Findings",
     "Found",
     "InsertEntry",
     "InsertUsage",
@@ -64,6 +66,7 @@ __all__ = [
     "Probe",
     "Repairing",
     "Row",
+    "Salvage",
     "Search",
     "SessionInfo",
     "SessionStorage",

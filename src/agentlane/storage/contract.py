@@ -93,6 +93,11 @@ Whole sessions
     S28 ``compact`` gives back room that holds only superseded state. To every reader, cursor and snapshot nothing
         changes, commits are taken meanwhile, and a death at any point leaves the session as it was. Where it fails,
         nothing has changed, or the storage is faulted (S9).
+    S29 ``verify`` looks at all of a session, open or not, beside whoever owns it, and changes nothing: not a byte, not
+        an owner, and no commit waits for it. Its report says what is wrong and where, and counts what can be read. What
+        these rules leave behind (a session that is new, at any commit, loaded, cleaned up) has no findings, and after a
+        death none that lose anything; damage that S24 speaks of has at least one. ``UnknownSession`` for what is not
+        there. A backend that has no such look declares that it does not verify.
 """
 
 from __future__ import annotations
@@ -102,6 +107,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from agentlane.data.findings import VerifyReport
 from agentlane.data.search import Search, SearchHit
 from agentlane.data.usage import Stats, UsageRow
 from agentlane.data.writes import Address, Write
@@ -212,6 +218,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """A new store object on the same place finds the sessions again."""
     cross_process: bool
     """Ownership is enforced between processes."""
+    verifies: bool = True
+    """Its sessions can be verified (S29)."""
 
 
 class Pending(Outcome[Commit]):
@@ -276,7 +284,7 @@ class Snapshot(Protocol):
 
 
 class SessionStorage(Protocol):
-    """One open session (rules S1-S28). Reads may be called while commits are pending."""
+    """One open session (rules S1-S29). Reads may be called while commits are pending."""
 
     @property
     def info(self) -> SessionInfo: ...
@@ -419,6 +427,13 @@ class Store(Protocol):
         """As ``Session.search``, over all sessions or the one named; sessions without such a branch are passed over.
 
         Best first, then newest, then by session. ``UnknownSession``; else as ``Session.search``.
+        """
+        ...
+
+    async def verify(self, session_id: str) -> VerifyReport:
+        """What is wrong with a session, also with one that does not open, and how much of it can be read (S29).
+
+        ``UnknownSession``. ``Verifying`` is a way to have it.
         """
         ...
 

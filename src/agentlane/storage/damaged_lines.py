@@ -46,6 +46,12 @@ class LineFindings:
         self._findings = findings
         self._bad: list[_Run] = []
         self._converted: list[_Run] = []  # lines of which only the end is wrong
+        self._told = False
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is wrong so far."""
+        return self._told or bool(self._bad or self._converted)
 
     def add(
         self,
@@ -58,6 +64,7 @@ class LineFindings:
         loses: bool = False,
     ) -> None:
         """One finding, at a line or, with ``number`` None, at a byte."""
+        self._told = True
         where = f"byte {offset}" if number is None else f"line {number} (byte {offset})"
         place = f"{self._file.path.name}: {where}"
         self._findings.add(Finding(code=code, place=place, text=text, advice=advice, loses=loses))

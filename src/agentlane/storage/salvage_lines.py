@@ -68,6 +68,7 @@ class LineReader:
         self._ended = False  # the base is over, or there is none
         self._commits = 0
         self._epoch = 0
+        self._operations_at = 0
 
     async def read(self) -> None:
         """Read the file to its end; the event loop gets a turn now and then."""
@@ -232,6 +233,7 @@ class LineReader:
             if self._base_damaged:
                 self.trusted_from = self.index.last_seq + 1
             self._epoch = envelope.end.epoch
+            self._operations_at = offset
 
     def _commit(self, head: Head, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         envelope = head.envelope
@@ -259,6 +261,11 @@ class LineReader:
                 advice="find the program that goes around the lock; then " + REPAIR,
             )
         self._epoch = max(self._epoch, envelope.epoch)
+        if not isinstance(envelope.operations, int):
+            self._operations_at = offset
+        elif envelope.operations != self._operations_at and not self._told.any:  # else what is bad has moved it
+            said = f"open operations are said to be at byte {envelope.operations}, they are at {self._operations_at}"
+            self._told.add("open_operations", number, offset, said)
         if not self.found:
             self.info = SessionInfo(id=self._file.session_id, created_at=envelope.at)
         self._first_seqs.append(envelope.first_seq)

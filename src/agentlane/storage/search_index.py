@@ -218,6 +218,11 @@ def _is_on(place: int, ranges: Sequence[tuple[int, int]], lows: Sequence[int]) -
     return number >= 0 and place <= ranges[number][1]
 
 
+def words_in(payload: bytes) -> int:
+    """How many words of an entry the index has."""
+    return sum(1 for _ in words_of(text_of(payload)))
+
+
 def _stored_text(key: int, payload: bytes) -> str:
     """The words of an entry as they are stored; empty if it has none."""
     return " ".join(_stored_word(key, word) for word in words_of(text_of(payload)))

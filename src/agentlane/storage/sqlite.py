@@ -41,6 +41,8 @@ from agentlane.storage.exchange import Exchange
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.paths import exists, usable
 from agentlane.storage.repairing import Repairing
+from agentlane.storage.salvage import Salvage
+from agentlane.storage.salvage_sqlite import salvage_database
 from agentlane.storage.sqlite_connect import check_place, make_database, translated
 from agentlane.storage.sqlite_file import Options, Use, attach
 from agentlane.storage.sqlite_load import Load, sweep
@@ -225,6 +227,20 @@ class SqliteStore(Exchange, Repairing):
             use.writer.used = True
         self._sessions = [*(each for each in self._sessions if not each.closed), session]
         return session
+
+    async def salvage(self, session_id: str) -> Salvage:
+        """What can be read of a session and what is wrong with it or the file; see ``Verifying.salvage``.
+
+        By a connection of its own that only reads; an owner's log may grow while SQLite checks the file's pages.
+        """
+        self._check_open()
+        session_id = check_session_id(session_id)
+        if not self._exists():
+            raise self._unknown(session_id)
+        with usable(self.path):
+            timeout_ms = self._options.busy_timeout_ms
+            unknown = self._unknown(session_id)
+            return await salvage_database(self.path, session_id, busy_timeout_ms=timeout_ms, unknown=unknown)
 
     async def delete(self, session_id: str) -> None:
         """Remove a session that nobody has open, in one transaction; durable on return."""

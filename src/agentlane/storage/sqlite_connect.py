@@ -222,7 +222,7 @@ def connect_writer(
     if not os.path.lexists(path + "-journal"):
         _connect_reader(path, inode, "mode=ro", busy_timeout_ms).close()
     database = sqlite3.connect(
-        _uri(path, "mode=rw"),
+        uri_of(path, "mode=rw"),
         uri=True,
         timeout=busy_timeout_ms / 1000,
         isolation_level=None,
@@ -283,7 +283,7 @@ class translated:
 def _connect_reader(path: str, inode: tuple[int, int], mode: str, busy_timeout_ms: int) -> sqlite3.Connection:
     with translated(path):
         database = sqlite3.connect(
-            _uri(path, mode),
+            uri_of(path, mode),
             uri=True,
             timeout=busy_timeout_ms / 1000,
             isolation_level=None,
@@ -326,7 +326,8 @@ def has_log(path: str) -> bool:
         return False
 
 
-def _uri(path: str, mode: str) -> str:
+def uri_of(path: str, mode: str) -> str:
+    """A path with options, as SQLite takes it."""
     return f"file:{quote(path)}?{mode}"
 
 

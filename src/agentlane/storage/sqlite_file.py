@@ -289,6 +289,31 @@ class Use:
                 self.file.join()
 
 
+class Looking:
+    """Marks a file that a connection of its own looks at: until it ends nothing but SQLite opens the file here."""
+
+    def __init__(self, path: str, check: Callable[[], None]) -> None:
+        """``check`` may open the file by itself; it is only called where nobody here has a connection to it."""
+        with _guard:
+            status = os.stat(path)
+            inode = (status.st_dev, status.st_ino)
+            if all(each.inode != inode for each in _open):
+                check()
+            self._mark = SqliteFile(path, inode, Options("process", 0, insist=True))
+            _open.add(self._mark)
+
+    def loading(self) -> frozenset[int]:
+        """Numbers of sessions that this process is loading into the file."""
+        with _guard:
+            file = _files.get(self._mark.inode)
+            return frozenset(() if file is None else file.loading)
+
+    def end(self) -> None:
+        """The connection is closed. On any thread."""
+        with _guard:
+            _open.discard(self._mark)
+
+
 async def attach(path: str, options: Options, *, write: bool, session_id: str | None = None) -> Use:
     """Use the file at ``path``, which exists; with ``session_id`` as the one owner of that session.
 

@@ -98,7 +98,7 @@ class SqliteSnapshot:
         yield from self._rows(schema.SCAN_ENTRIES, _entry, stats.entries)
         yield from self._rows(schema.SCAN_USAGE, _ledger_row, stats.usage.rows)
         for rows in (self._elements, self._values):
-            for page in _paged(rows):
+            for page in paged(rows):
                 self._check_open()
                 yield page
 
@@ -170,7 +170,8 @@ def _ledger_row(row: tuple[Any, ...]) -> tuple[LedgerRow, int]:
     return LedgerRow(row[0], row[1], reads.usage_row(row)), row[0]
 
 
-def _paged(rows: Iterable[R]) -> Iterator[list[R]]:
+def paged(rows: Iterable[R]) -> Iterator[list[R]]:
+    """Rows in pages of the usual size."""
     page: list[R] = []
     size = 0
     for row in rows:

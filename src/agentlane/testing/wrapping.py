@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from agentlane.data.findings import VerifyReport
 from agentlane.data.search import Search, SearchHit
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address, Write
@@ -197,6 +198,9 @@ class WrappedStore(Exchange, Repairing):
             prefix=prefix,
             scan=scan,
         )
+
+    async def verify(self, session_id: str) -> VerifyReport:
+        return await self.inner.verify(session_id)
 
     async def close(self) -> None:
         await self.inner.close()

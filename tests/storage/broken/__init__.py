@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.storage.broken import commits, data, owners, paths, searching, stores, wholes
+from tests.storage.broken import commits, data, owners, paths, searching, stores, verifying, wholes
 from tests.storage.broken.base import Broken, BrokenStore
 
 STORAGES: list[type[Broken]] = [
@@ -13,7 +13,7 @@ STORAGES: list[type[Broken]] = [
 ]
 STORES: list[type[BrokenStore]] = [
     each
-    for module in (stores, wholes, searching)
+    for module in (stores, wholes, searching, verifying)
     for each in vars(module).values()
     if isinstance(each, type) and issubclass(each, BrokenStore) and each is not BrokenStore
 ]

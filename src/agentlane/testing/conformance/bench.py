@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from agentlane.data.findings import VerifyReport
 from agentlane.data.usage import Usage, UsageRow
 from agentlane.data.writes import (
     Address,
@@ -214,6 +215,10 @@ class _RecordedStore(WrappedStore):
     async def delete(self, session_id: str) -> None:
         with self._line(f"delete({session_id!r})"):
             await super().delete(session_id)
+
+    async def verify(self, session_id: str) -> VerifyReport:
+        with self._line(f"verify({session_id!r})"):
+            return await super().verify(session_id)
 
     async def close(self) -> None:
         with self._line("close()"):

@@ -9,11 +9,11 @@ from types import ModuleType
 
 from msgspec import Struct
 
-from agentlane.testing.conformance import commits, data, faulting, owners, paths, reads, searching, wholes
+from agentlane.testing.conformance import commits, data, faulting, owners, paths, reads, searching, verifying, wholes
 from agentlane.testing.conformance.bench import Bench, Broken, Check
 from agentlane.testing.conformance.harness import Harness, HarnessMaker
 
-MODULES: tuple[ModuleType, ...] = (commits, faulting, data, reads, paths, owners, wholes, searching)
+MODULES: tuple[ModuleType, ...] = (commits, faulting, data, reads, paths, owners, wholes, searching, verifying)
 HANG_S = 60
 """A check that takes longer hangs. It never decides anything else: no check waits for time to pass."""
 
@@ -120,7 +120,7 @@ async def _run(each: Check, make_harness: HarnessMaker) -> Failure | str | None:
 
 def _missing(each: Check, harness: Harness, bench: Bench) -> str | None:
     for need in each.needs:
-        if need in ("persistent", "cross_process"):
+        if need in ("persistent", "cross_process", "verifies"):
             if not getattr(bench.store.capabilities, need):
                 return f"the store is not {need}"
         elif not getattr(harness, need):

@@ -1,0 +1,297 @@
+"""What is wrong with a SQLite file as a whole, and what of one session in it can change: read at one moment."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlane.data.findings import Finding, FindingCode
+from agentlane.data.usage import Stats
+from agentlane.data.writes import Address
+from agentlane.errors import AgentLaneError, CorruptSession, UnsupportedFormat
+from agentlane.storage import damaged_tables as tables
+from agentlane.storage import schema
+from agentlane.storage.contract import ElementRow, SessionInfo, ValueRow
+from agentlane.storage.damaged_tables import Damage, tried
+from agentlane.storage.index import check_payload, check_texts
+from agentlane.storage.lock import is_held
+from agentlane.storage.sqlite_stats import counted_stats, kept_stats
+
+REPAIR = "repair the session into a copy, or restore it from a backup"
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Checked(NamedTuple):
+    """What was found of the file."""
+
+    findings: list[Finding]
+    readable: bool
+    """Whether sessions can be looked for in it."""
+    damaged: bool
+    """Whether SQLite's own check has found something."""
+    unowned: list[int]
+    """Numbers of sessions that have rows and are no sessions."""
+
+
+class Copied(NamedTuple):
+    """Where a session stands, and all of it that can change later."""
+
+    key: int
+    info: SessionInfo
+    last_seq: int
+    stats: Stats | None
+    """What it is said to hold; None where that cannot be known."""
+    elements: list[ElementRow]
+    values: list[ValueRow]
+
+
+def row_finding(
+    path: str, code: FindingCode, where: str, text: str, *, advice: str = REPAIR, loses: bool = False
+) -> Finding:
+    """A finding at a place in the file; an empty one is the file."""
+    name = os.path.basename(path)
+    return Finding(code=code, place=f"{name}: {where}" if where else name, text=text, advice=advice, loses=loses)
+
+
+def check_file(
+    path: str,
+    refused: CorruptSession | UnsupportedFormat | None,
+    loading: Collection[int],
+    database: sqlite3.Connection,
+) -> Checked:
+    """Look at the file's marks, at its pages, and for rows that are no session's. ``refused``: by its first bytes."""
+    findings = []
+    found = tried(lambda: _marks(database))
+    if isinstance(found, Damage):
+        # Lets SQLite pass over what it cannot make out of its own table of tables; nothing can be written here.
+        again = tried(lambda: (database.execute("PRAGMA writable_schema = ON").fetchall(), _marks(database))[1])
+        if not isinstance(again, Damage):
+            findings.append(row_finding(path, "database", "table sqlite_schema", str(found), loses=True))
+            found = again
+    if isinstance(found, Damage):
+        text = str(refused) if refused is not None else f"SQLite cannot read the file: {found}"
+        return _hopeless(row_finding(path, "not_a_session", "", text, advice="restore it from a backup", loses=True))
+    application_id, version, names = found
+    missing = [name for name in tables.TABLES if name not in names]
+    if application_id != schema.APPLICATION_ID and missing:
+        lost = isinstance(refused, CorruptSession)
+        text = str(refused or f"it is a SQLite file of another application (application_id {application_id:#x})")
+        advice = "restore it from a backup" if lost else "choose another path"
+        return _hopeless(row_finding(path, "not_a_session", "", text, advice=advice, loses=lost))
+    if version > schema.FORMAT_VERSION:
+        text = f"the file has format {version}, and this version reads up to {schema.FORMAT_VERSION}"
+        advice = "open it with a newer version of agentlane"
+        return _hopeless(row_finding(path, "newer_format", "PRAGMA user_version", text, advice=advice))
+    if application_id != schema.APPLICATION_ID:
+        text = f"it is {application_id:#x}, and the tables are agentlane's: the file's header was changed"
+        findings.append(row_finding(path, "database", "PRAGMA application_id", text))
+    if version < 1:
+        text = f"it is {version}, which no version wrote: the file's header was changed"
+        findings.append(row_finding(path, "database", "PRAGMA user_version", text))
+    if not missing and database.execute(tables.SELECT_HAS_STATS).fetchone() != (version >= schema.STATS_SINCE,):
+        text = f"it is {version}, and the tables are of another format: the file's header was changed"
+        findings.append(row_finding(path, "database", "PRAGMA user_version", text))
+    if missing:
+        text = f"the tables {', '.join(missing)} are missing"
+        return Checked([*findings, row_finding(path, "database", "", text, loses=True)], False, True, [])
+    damages = _damages(path, database)
+    unowned, strangers = _strangers(path, loading, database)
+    return Checked([*findings, *damages, *strangers], True, bool(damages), unowned)
+
+
+def copy_session(
+    path: str, session_id: str, unowned: Sequence[int], database: sqlite3.Connection
+) -> tuple[Copied | None, list[Finding]]:
+    """All of a session that can change, as of one commit; None if there is no such session, or no telling which it
+    is, and what is wrong with it."""
+    database.execute("BEGIN")  # an owner may commit beside us: what is read here belongs together
+    try:
+        found: list[Finding] = []
+        row = _session_row(path, session_id, found, database)
+        if row is None and unowned:
+            row = _nameless(path, session_id, unowned, found)
+        if row is None:
+            return None, found
+        key, created_at, metadata = row[:3]
+        info = _info(path, session_id, created_at, metadata, found)
+        last_seq, stats = _counts(path, session_id, row, found, database)
+        elements = _elements(path, key, found, database)
+        values = _values(path, key, found, database)
+        return Copied(key, info, last_seq, stats, elements, values), found
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+
+
+def _hopeless(finding: Finding) -> Checked:
+    return Checked([finding], False, True, [])
+
+
+def _marks(database: sqlite3.Connection) -> tuple[int, int, set[str]]:
+    (application_id,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return application_id, version, {name for (name,) in database.execute(tables.SELECT_TABLES).fetchall()}
+
+
+def _damages(path: str, database: sqlite3.Connection) -> list[Finding]:
+    """What SQLite's own check finds."""
+    found = tried(lambda: database.execute(tables.CHECK_ALL).fetchall())
+    if isinstance(found, Damage):
+        return [row_finding(path, "database", "PRAGMA integrity_check", str(found))]
+    return [row_finding(path, "database", "PRAGMA integrity_check", str(text)) for (text,) in found if text != "ok"]
+
+
+def _strangers(path: str, loading: Collection[int], database: sqlite3.Connection) -> tuple[list[int], list[Finding]]:
+    """Rows of numbers that no session has: loads that are under way or were killed, and others."""
+    known = tried(lambda: {key for (key,) in database.execute("SELECT key FROM session NOT INDEXED").fetchall()})
+    if isinstance(known, Damage):
+        return [], []
+    strangers: dict[int, list[str]] = {}
+    for table in tables.SELECT_NEXT_KEYS:
+        for key in tables.keys_of(database, table):
+            if key not in known:
+                strangers.setdefault(key, []).append(table)
+    unowned, findings = [], []
+    for key, named in sorted(strangers.items()):
+        where = f"table {named[0]}, session {key}"
+        if tried(lambda each=key: database.execute(schema.SELECT_LOAD_MARK, (each,)).fetchall()):  # type: ignore[misc]
+            if key not in loading and not is_held(Path(f"{path}.lock")):
+                text = "what is there of a session whose making was killed half-way: it never was one"
+                advice = "nothing is lost; the next load or `SqliteStore.optimize` removes it"
+                findings.append(row_finding(path, "half_loaded", where, text, advice=advice))
+            continue
+        unowned.append(key)
+        text = f"rows in {', '.join(named)} are of session number {key}, and there is no such session"
+        findings.append(row_finding(path, "unowned_rows", where, text, advice="restore the file from a backup"))
+    return unowned, findings
+
+
+def _session_row(
+    path: str, session_id: str, found: list[Finding], database: sqlite3.Connection
+) -> tuple[Any, ...] | None:
+    """The row of the session, by its index and else by a look at each."""
+    place = f"table session, id {session_id}"
+    kept = tried(lambda: database.execute(tables.SELECT_HAS_STATS).fetchone()) == (1,)
+    indexed = schema.SELECT_SESSION if kept else schema.SELECT_SESSION_BEFORE_STATS
+    unindexed = tables.SELECT_SESSION_UNINDEXED if kept else tables.SELECT_SESSION_UNINDEXED_BEFORE_STATS
+    rows = tried(lambda: database.execute(indexed, (session_id,)).fetchall())
+    if not isinstance(rows, Damage) and rows:
+        same = tried(lambda: database.execute(schema.SELECT_SESSION_ID, (rows[0][0],)).fetchall())
+        if same == [(session_id,)]:
+            return _checked_row(path, place, rows[0], found)
+    each = tried(lambda: database.execute(unindexed, (session_id,)).fetchall())
+    if isinstance(each, Damage):
+        text = f"the table of sessions cannot be read: {each}"
+        found.append(row_finding(path, "session_row", place, text, loses=True))
+        return None
+    if isinstance(rows, Damage) or rows or each:
+        text = "its row and the index of sessions do not belong together: the file, or its log, is damaged or another's"
+        found.append(row_finding(path, "session_row", place, text, loses=not each))
+    return _checked_row(path, place, each[0], found) if each else None
+
+
+def _checked_row(path: str, place: str, row: tuple[Any, ...], found: list[Finding]) -> tuple[Any, ...] | None:
+    key, _, _, epoch, seq, _ = row
+    if type(key) is int and type(epoch) is int and type(seq) is int and seq >= 0:
+        return row
+    found.append(row_finding(path, "session_row", place, "a number of it is not what was written", loses=True))
+    return (key, *row[1:3], 0, 0, row[5]) if type(key) is int else None
+
+
+def _nameless(path: str, session_id: str, unowned: Sequence[int], found: list[Finding]) -> tuple[Any, ...] | None:
+    """The rows of the one session that has no row, taken to be the one that is asked for."""
+    place = f"table session, id {session_id}"
+    if len(unowned) > 1:
+        text = (
+            f"there is no row of it, and rows of several sessions without one (numbers {unowned}): whose is not known"
+        )
+        found.append(row_finding(path, "session_row", place, text, loses=True))
+        return None
+    text = f"there is no row of it; rows of number {unowned[0]}, which has none, are taken to be its"
+    found.append(row_finding(path, "session_row", place, text, loses=True))
+    return unowned[0], 0, b"{}", 0, 0, None
+
+
+def _info(path: str, session_id: str, created_at: Any, metadata: Any, found: list[Finding]) -> SessionInfo:
+    wrong = "" if type(created_at) is int else f"its time {created_at!r} is no number"
+    known: dict[str, Any] = {}
+    try:
+        known = _decode(metadata)
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
+        wrong = f"its metadata cannot be read: {error}"
+    if wrong:
+        found.append(row_finding(path, "session_row", f"table session, id {session_id}", wrong, loses=True))
+    return SessionInfo(id=session_id, created_at=created_at if type(created_at) is int else 0, metadata=known)
+
+
+def _counts(
+    path: str, session_id: str, row: tuple[Any, ...], found: list[Finding], database: sqlite3.Connection
+) -> tuple[int, Stats | None]:
+    """The highest number, and what the rows of the session add up to."""
+    key, _, _, _, seq, kept = row
+    highest = tried(lambda: database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0][0])
+    if type(highest) is not int:
+        return max(seq, 1 << 61), None
+    try:
+        counted = tried(lambda: counted_stats(database, key))
+        if isinstance(counted, Damage):
+            return max(seq, highest), None
+        if kept is not None and (said := kept_stats(session_id, kept)) != counted:
+            text = f"its row says that the session holds {said}, and its rows are {counted}"
+            fewer = counted.entries < said.entries or counted.usage.rows < said.usage.rows
+            found.append(row_finding(path, "stats", f"table session, id {session_id}", text, loses=fewer))
+    except CorruptSession as error:
+        found.append(row_finding(path, "stats", f"table session, id {session_id}", str(error)))
+        return max(seq, highest), None
+    return max(seq, highest), counted
+
+
+def _values(path: str, key: int, found: list[Finding], database: sqlite3.Connection) -> list[ValueRow]:
+    first, last, reason = tables.read_ends(database, schema.SELECT_ALL_VALUES, tables.LAST_VALUES, key)
+    _gap(path, "value", first, last, reason, found)
+    rows: dict[Address, ValueRow] = {}
+    for namespace, name, payload in (*first, *last):
+        if _fits(path, f"value {namespace}/{name}", found, payload, namespace, name):
+            address = Address(namespace, name)
+            rows[address] = ValueRow(address, payload)
+    return [rows[address] for address in sorted(rows)]
+
+
+def _elements(path: str, key: int, found: list[Finding], database: sqlite3.Connection) -> list[ElementRow]:
+    first, last, reason = tables.read_ends(database, schema.SELECT_ALL_ELEMENTS, tables.LAST_ELEMENTS, key)
+    _gap(path, "element", first, last, reason, found)
+    rows: dict[tuple[Address, int], ElementRow] = {}
+    for namespace, name, seq, payload in (*first, *last):
+        where = f"element {seq} of the list {namespace}/{name}"
+        if type(seq) is not int or seq < 1:
+            if (namespace, name, seq) != ("", "", 0):
+                text = "its number is not what was written"
+                found.append(row_finding(path, "undecodable", where, text, loses=True))
+        elif _fits(path, where, found, payload, namespace, name):
+            address = Address(namespace, name)
+            rows[address, seq] = ElementRow(address, seq, payload)
+    return [rows[each] for each in sorted(rows)]
+
+
+def _gap(path: str, table: str, first: list[Any], last: list[Any], reason: str, found: list[Finding]) -> None:
+    if reason:
+        behind = "/".join(map(str, first[-1][:2])) if first else "the beginning"
+        before = "/".join(map(str, last[0][:2])) if last else "the end"
+        text = f"rows behind {behind} and before {before} cannot be read: {reason}"
+        found.append(row_finding(path, "unreadable", f"table {table}", text, loses=True))
+
+
+def _fits(path: str, where: str, found: list[Finding], payload: Any, *texts: Any) -> bool:
+    """Whether what was read can be an address with its payload."""
+    try:
+        check_texts(*texts)
+        check_payload(payload)
+    except AgentLaneError as error:
+        found.append(row_finding(path, "undecodable", where, str(error), loses=True))
+        return False
+    return True
