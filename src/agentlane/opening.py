@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Generator, Hashable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any
 
@@ -162,7 +162,8 @@ class _Open:
             storage.kill()
             raise
         except BaseException:
-            await storage.close()
+            with suppress(Exception):  # what went wrong before is the one to tell
+                await storage.close()
             raise
         return session
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -373,7 +374,8 @@ class Session(WholeSession):
     async def _reopen(self) -> None:
         await self._passes_ended()
         runtime = self._runtime
-        await runtime.storage.close()
+        with suppress(OSError):  # of what is faulted nothing is wanted any more
+            await runtime.storage.close()
         storage = await self._store.open(runtime.session_id, probe=runtime.probe)
         runtime.replace_storage(storage)
         try:
@@ -382,8 +384,9 @@ class Session(WholeSession):
             storage.kill()
             raise
         except BaseException as error:
-            await storage.close()
             runtime.cause = error
+            with suppress(Exception):  # what went wrong before is the one to tell
+                await storage.close()
             raise
         if runtime.phase == "faulted":
             runtime.resume()

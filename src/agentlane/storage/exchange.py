@@ -19,7 +19,7 @@ import msgspec
 from agentlane.errors import InvalidMessage, InvalidName, InvalidWrite, SessionOwned, UnknownSession
 from agentlane.names import check_session_id
 from agentlane.storage.contract import SessionInfo, Snapshot, Store
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.framing import decode_header, intact
 from agentlane.storage.index_snapshot import IndexSnapshot
 from agentlane.storage.jsonl_base import BaseFile, BaseLines
@@ -62,7 +62,8 @@ class Exchange:
             storage.kill()
             raise
         except BaseException:
-            await storage.close()
+            with suppress(Exception):  # what went wrong before is the one to tell
+                await storage.close()
             raise
         await storage.close()
 
@@ -116,8 +117,13 @@ async def _write_at(snapshot: Snapshot, path: Path) -> None:
         except BaseException:
             base.give_up()
             raise
-        files.close(base.descriptor)
-        files.sync_folder(path.parent)
+        let_go(files, base.descriptor)
+        try:
+            files.sync_folder(path.parent)
+        except BaseException:
+            with suppress(OSError):
+                files.unlink(path)
+            raise
     finally:
         lock.release(unlink=True)
 
@@ -170,7 +176,7 @@ async def _opened(file: ExchangeFile, open_files: ExitStack) -> tuple[Path, int]
     if isinstance(file, str | os.PathLike):
         path = _path(file)
         descriptor = _open(path)
-        open_files.callback(os.close, descriptor)
+        open_files.callback(let_go, FileSystem(), descriptor)
         return path, descriptor
     _check_binary(file, "read")
     copy = open_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is closed with the stack
@@ -182,15 +188,19 @@ async def _opened(file: ExchangeFile, open_files: ExitStack) -> tuple[Path, int]
 
 
 def _open(path: Path) -> int:
+    files = FileSystem()
     with usable(path):
         try:
-            descriptor = FileSystem().open(path, os.O_RDONLY)
+            descriptor = files.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
             raise UnknownSession(f"{path}: there is no file to be imported", path=str(path)) from error
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        raise InvalidName(f"{path}: is no plain file; name the file of a session", value=str(path))
+        try:
+            if not stat.S_ISREG(files.status(descriptor).st_mode):
+                raise InvalidName(f"{path}: is no plain file; name the file of a session", value=str(path))
+        except BaseException:
+            let_go(files, descriptor)
+            raise
+        return descriptor
 
 
 def _check_binary(file: object, method: str) -> None:

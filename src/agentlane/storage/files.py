@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 if sys.platform == "darwin":
@@ -75,6 +76,13 @@ class FileSystem:
     def names(self, folder: Path) -> list[str]:
         """Names of what is in a folder."""
         return os.listdir(folder)
+
+
+def let_go(files: FileSystem, descriptor: int) -> None:
+    """Close a file of which nothing more is wanted: only read, synced already, or given up. The descriptor is gone also
+    where the system says that closing failed, and nothing depends on it, so nobody is told."""
+    with suppress(OSError):
+        files.close(descriptor)
 
 
 def write_all(files: FileSystem, descriptor: int, data: bytes | memoryview) -> None:

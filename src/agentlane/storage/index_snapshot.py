@@ -7,6 +7,7 @@ and lists the places are copied. Whoever replaces the index of an open storage l
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from agentlane.data.usage import Stats
@@ -103,7 +104,8 @@ class IndexSnapshot(Generic[P]):
         """``close`` where nothing can be awaited."""
         if not self._closed:
             self._closed = True
-            self._medium.close()
+            with suppress(OSError):  # it was only read from
+                self._medium.close()
 
     def _paged(self, things: Sequence[T], place_of: Callable[[T], P]) -> Iterator[tuple[Sequence[T], list[bytes]]]:
         """``things`` in pages, each with the payloads that lie at their places."""

@@ -30,7 +30,7 @@ from agentlane.storage.contract import (
     check_durability,
 )
 from agentlane.storage.exchange import Exchange
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.intake import Intake
 from agentlane.storage.jsonl_base import BaseFile, fresh_path
@@ -209,11 +209,12 @@ class JsonlStore(Exchange, Repairing):
             except BaseException:
                 base.give_up()
                 raise
+            let_go(self._files, base.descriptor)
             try:
-                self._files.close(base.descriptor)
                 self._files.sync_folder(self._folder.place)
             except BaseException:
-                self._files.unlink(path)
+                with suppress(OSError):
+                    self._files.unlink(path)
                 raise
         return info
 
@@ -244,8 +245,7 @@ class JsonlStore(Exchange, Repairing):
                     cleanup=self._cleanup,
                 )
             except BaseException:
-                with suppress(OSError):  # what went wrong before is the one to tell
-                    self._files.close(descriptor)
+                let_go(self._files, descriptor)
                 raise
         except BaseException:
             if lock is not None:

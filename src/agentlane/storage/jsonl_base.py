@@ -10,6 +10,7 @@ import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 
 from agentlane.errors import PayloadTooLarge
 from agentlane.storage.contract import EntryRow, LedgerRow, Row, SessionInfo, ValueRow
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.framing import (
     FORMAT,
     TAIL_BYTES_MAX,
@@ -144,15 +145,15 @@ class BaseFile(BaseLines):
         self.size += len(data)
 
     def put(self) -> None:
-        """Sync the file and give it its name; the folder is for the caller to sync."""
+        """Sync the file and give it its name; the folder is for the caller to sync, and the descriptor to close."""
         self._files.sync(self.descriptor)
         self._files.rename(self._fresh, self._path)
 
     def give_up(self) -> None:
-        """Close and remove what is not put in place."""
-        try:
-            self._files.close(self.descriptor)
-        finally:
+        """Close and remove what is not put in place. Never raises: what went wrong before is the one to tell, and what
+        cannot be removed is replaced by the next file on its way to that place."""
+        let_go(self._files, self.descriptor)
+        with suppress(OSError):
             self._files.unlink(self._fresh)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from agentlane.errors import CorruptSession, InvalidName, InvalidWrite, SessionOwned, UnknownSession
 from agentlane.names import check_session_id
 from agentlane.storage.contract import SessionInfo
-from agentlane.storage.files import FileSystem, write_all
+from agentlane.storage.files import FileSystem, let_go, write_all
 from agentlane.storage.framing import PLAIN_FORMAT, Header, header_line
 from agentlane.storage.jsonl_base import fresh_path
 from agentlane.storage.jsonl_file import JsonlFile
@@ -70,20 +70,37 @@ class JsonlFolder:
             self.disown(session_id, lock)
 
     def sweep(self) -> None:
-        """Remove what those left who died while they made a session: nobody has the lock of it."""
-        for name in self._files.names(self.place):
-            session_id = name.removeprefix(".").removesuffix(f"{SUFFIX}.new")
-            if name != f".{session_id}{SUFFIX}.new" or not _may_be_ours(session_id):
-                continue
+        """Remove what those left who died, or could not clear up, while they made or removed a session: nobody has the
+        lock of it. What cannot be removed now is by a later sweep."""
+        for session_id in self._left():
             try:
                 lock = self.own(session_id)
-            except SessionOwned:
+            except (SessionOwned, InvalidName, OSError):
                 continue
             try:
-                with suppress(FileNotFoundError):
+                with suppress(OSError):
                     self._files.unlink(fresh_path(self.path(session_id)))
             finally:
                 self.disown(session_id, lock)
+
+    def _left(self) -> Iterator[str]:
+        """Ids of sessions that were on their way, and those of which there is a lock file alone."""
+        names = set(self._files.names(self.place))
+        for name in sorted(names):
+            session_id = name.removeprefix(".").removesuffix(f"{SUFFIX}.new").removesuffix(f"{SUFFIX}.lock")
+            if not _may_be_ours(session_id):
+                continue
+            path = self.path(session_id)
+            alone = name == _lock_path(path).name and path.name not in names and self._was_locked(name)
+            if alone or name == fresh_path(path).name:
+                yield session_id
+
+    def _was_locked(self, name: str) -> bool:
+        """Whether a lock file says who had it; one that does not may be about to be locked by who makes a session."""
+        try:
+            return self._files.status_at(self.place / name).st_size > 0
+        except OSError:
+            return False
 
     def check_id(self, session_id: str) -> str:
         """The id of a session that may lie here. ``InvalidName``."""
@@ -136,7 +153,7 @@ class JsonlFolder:
         try:
             yield JsonlFile(self._files, self.path(session_id), descriptor, session_id)
         finally:
-            self._files.close(descriptor)
+            let_go(self._files, descriptor)
 
     def open_file(self, session_id: str, flags: int) -> int:
         """A descriptor of a session's file. ``UnknownSession``, ``CorruptSession`` for what is no plain file."""
@@ -153,8 +170,7 @@ class JsonlFolder:
             if not stat.S_ISREG(self._files.status(descriptor).st_mode):
                 raise _no_file(path)
         except BaseException:
-            with suppress(OSError):
-                self._files.close(descriptor)
+            let_go(self._files, descriptor)
             raise
         return descriptor
 

@@ -306,7 +306,8 @@ class JsonlSession(IndexedStorage[int]):
         old, self._payloads, self._next_payloads = self._payloads, self._next_payloads, None
         self._index = compaction.loaded.index
         self._cleaner.end = compaction.size
-        old.close()
+        with suppress(OSError):  # nothing more is wanted of it
+            old.close()
 
     # On the store's thread.
 
@@ -395,7 +396,8 @@ class JsonlSession(IndexedStorage[int]):
                 try:
                     self._cleaner.give_up()
                     if self._next_payloads is not None:
-                        self._next_payloads.close()
+                        with suppress(OSError):
+                            self._next_payloads.close()
                     self._payloads.close()
                 finally:
                     if self._lock is not None:

@@ -158,8 +158,8 @@ class JsonlWriter:
             self._cut(self._tail)
             self._tail = None
         new.catch_up(self._descriptor, self._size)
+        status = self._files.status(new.descriptor)  # before it is put in place: behind that nothing may fail
         new.put()
-        status = self._files.status(new.descriptor)
         self._descriptor, self._size = new.descriptor, new.size
         self._inode = (status.st_dev, status.st_ino)
         self._operations_at = new.loaded.operations_at

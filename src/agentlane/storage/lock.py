@@ -92,10 +92,10 @@ class OwnerLock:
                     return cls(lock_path, descriptor, inode, what)
             except BlockingIOError:
                 if _forgotten_lets_go(inode, what):
-                    os.close(descriptor)
+                    _close(descriptor)
                     continue
                 owner = _read_owner(descriptor)
-                os.close(descriptor)
+                _close(descriptor)
                 raise error(
                     f"{what} is open for writing {_describe(owner)} (lock file {lock_path}): "
                     "close it there, end that process, or open read-only",
@@ -103,10 +103,10 @@ class OwnerLock:
                     owner=owner,
                 ) from None
             except BaseException:
-                os.close(descriptor)
+                _close(descriptor)
                 raise
             # Removed or replaced between opening and locking: what we locked is not what others will find.
-            os.close(descriptor)
+            _close(descriptor)
         raise OwnershipLost(
             f"{what}: the lock file {lock_path} was replaced {ATTEMPTS_MAX} times while it was being locked; "
             "find the program that removes it",
@@ -235,8 +235,7 @@ def hold_folder(folder: Path) -> int | None:
 
 def leave_folder(descriptor: int) -> None:
     """Let go of a folder that ``hold_folder`` locked."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
-    os.close(descriptor)
+    _unlock(descriptor)  # not left to close: a child that was forked meanwhile has the descriptor too
 
 
 def wait_for_folder(folder: Path) -> None:
@@ -264,10 +263,10 @@ def _lock_folder(folder: Path, *, wait: bool) -> int | None:
     try:
         take_lock(descriptor, folder, wait=wait)
     except BlockingIOError:
-        os.close(descriptor)
+        _close(descriptor)
         return None
     except BaseException:
-        os.close(descriptor)
+        _close(descriptor)
         raise
     return descriptor
 
@@ -293,6 +292,10 @@ def _unlock(descriptor: int) -> None:
     with suppress(OSError):
         # Not left to close: a process that is just being started from here shares the descriptor until it execs.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
+    _close(descriptor)
+
+
+def _close(descriptor: int) -> None:
     with suppress(OSError):
         os.close(descriptor)
 

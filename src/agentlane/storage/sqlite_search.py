@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -122,19 +123,16 @@ class SqliteSearch:
             ranges = None if start is None else reads.path_ranges(database, self._key, start)
             if not _usable(database):
                 return _Asked([], 0)
-            try:
+            with _of_index():
                 cursor = index.cursor(database, self._key)
                 if cursor > reads.highest_seq(database, self._key):
                     raise Damaged(f"it is at seq {cursor}, which the session has not reached")
                 found = index.find(database, self._key, search, upto_seq=upto_seq, ranges=ranges)
-            except sqlite3.Error as error:
-                if index.is_damage(error):
-                    raise Damaged(str(error)) from error
-                raise
             indexed, seen = covered
             return _Asked(found, max(cursor, seen) if cursor >= indexed else cursor)
         finally:
-            database.execute("ROLLBACK")
+            if database.in_transaction:  # a failed read may have ended it
+                database.execute("ROLLBACK")
 
     async def _caught_up(self, upto_seq: int) -> tuple[int, int]:
         """Have the index hold the session up to ``upto_seq``, as far as it can be written.
@@ -143,7 +141,7 @@ class SqliteSearch:
         """
         if not await self._read(_usable) and not await self._written(index.make):
             return 0, 0
-        cursor = await self._read(lambda database: index.cursor(database, self._key))
+        cursor = await self._read(self._cursor)
         seq = cursor
         rows: list[Row] = []
         while seq < upto_seq:
@@ -159,6 +157,10 @@ class SqliteSearch:
                 cursor = seq = moved
                 rows = []
         return cursor, seq
+
+    def _cursor(self, database: sqlite3.Connection) -> int:
+        with _of_index():
+            return index.cursor(database, self._key)
 
     async def _take_in(self, cursor: int, rows: list[Row], seq: int) -> int | None:
         """Write what was read; None if it could not be written."""
@@ -197,7 +199,20 @@ def _usable(database: sqlite3.Connection) -> bool:
             f"SQLite {sqlite3.sqlite_version} here is built without FTS5, which the search index needs: use a Python "
             "whose sqlite3 has it, or search with scan=True, which reads the entries themselves"
         )
-    return index.is_usable(database)
+    with _of_index():
+        return index.is_usable(database)
+
+
+@contextmanager
+def _of_index() -> Iterator[None]:
+    """Inside, errors that say that something is wrong with the index are ``Damaged``. One is of a read that failed:
+    SQLite may then say that a table which another connection has just made is not there."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if index.is_damage(error):
+            raise Damaged(str(error)) from error
+        raise
 
 
 async def search_file(

@@ -245,6 +245,7 @@ class Writer:
         """The medium failed: nothing is tried again on this connection, and the file is free for a new one."""
         self._error = error
         self.thread.close_connection()
+        self.thread.error = error  # what whoever asks for the connection is told
         self.lock.release()
         if not self._killed:
             self._fail(jobs, error)

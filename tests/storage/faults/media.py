@@ -11,14 +11,14 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from agentlane.storage import jsonl, lock, paths, sqlite_connect, sqlite_file, sqlite_writer
+from agentlane.storage import exchange, jsonl, jsonl_folder, lock, paths, sqlite_connect, sqlite_file, sqlite_writer
 from agentlane.storage.contract import Durability, Store
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.sqlite import SqliteStore
 from agentlane.testing.clock import CountingIds, ManualClock
 from tests.storage.faults.planned import Faults, Kind
 from tests.storage.faults.sqlite_vfs import SQLITE_KINDS, faulty_vfs
-from tests.storage.faults.system import SYSTEM_KINDS, FaultyFiles, patch_system
+from tests.storage.faults.system import SYSTEM_KINDS, FaultyFiles, patch_files, patch_system
 
 
 class Medium(NamedTuple):
@@ -41,7 +41,8 @@ def jsonl_medium(durability: Durability) -> Media:
             return JsonlStore(folder / "s", durability=durability, clock=clock, ids=ids, files=FaultyFiles(faults))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch_system(patch.setattr, (jsonl, lock, paths), faults)
+            patch_system(patch.setattr, (jsonl, jsonl_folder, lock, paths, exchange), faults)
+            patch_files(patch.setattr, (jsonl, exchange), faults)
             yield Medium(faults, clock, store)
 
     return medium
@@ -59,7 +60,8 @@ def sqlite_medium(durability: Durability) -> Media:
         if vfs is None:
             pytest.skip("SQLite is built into this Python: its file layer cannot be reached")
         with pytest.MonkeyPatch.context() as patch, vfs.used_with(faults):
-            patch_system(patch.setattr, (lock, paths, sqlite_connect, sqlite_file, sqlite_writer), faults)
+            patch_system(patch.setattr, (lock, paths, sqlite_connect, sqlite_file, sqlite_writer, exchange), faults)
+            patch_files(patch.setattr, (jsonl, exchange), faults)
             yield Medium(faults, clock, store)
 
     return medium

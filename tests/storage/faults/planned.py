@@ -37,6 +37,8 @@ class Faults:
         """The first calls that failed, and how."""
         self.raised: list[BaseException] = []
         """What those of the operating system raised."""
+        self.raised_by: list[str] = []
+        """And by which calls."""
         self.codes: set[int] = set()
         """What those of SQLite returned."""
         self._kinds = kinds
@@ -70,6 +72,17 @@ class Faults:
             if call.startswith("db."):
                 self.codes.add(kind.code)
             return kind
+
+    def plan(self, kinds: Sequence[Kind], *, nth: int, permanent: bool) -> None:
+        """From here on: the ``nth`` call from now fails, as one of these kinds; what was before is forgotten."""
+        with self._lock:
+            self._kinds, self._nth, self._permanent = kinds, nth, permanent
+            self._kind, self._seen, self._times, self._lifted = None, 0, 0, False
+            self.calls.clear()
+            self.struck.clear()
+            self.raised.clear()
+            self.raised_by.clear()
+            self.codes.clear()
 
     def lift(self) -> None:
         """The cause is mended: no call fails any more."""

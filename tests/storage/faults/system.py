@@ -49,12 +49,16 @@ class FaultyFiles(FileSystem):
         super().close(descriptor)  # as the system does: it is given up also when that says that it failed
         fail(self._faults, "close")
 
+    def duplicate(self, descriptor: int) -> int:
+        fail(self._faults, "open")
+        return super().duplicate(descriptor)
+
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         kind = self._faults.meet("write")
         if kind is not None:
             if kind.part and len(data) > 1:
                 super().write(descriptor, memoryview(data)[: len(data) // 2])
-            raise failure(self._faults, kind)
+            raise failure(self._faults, kind, "write")
         return super().write(descriptor, data)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
@@ -137,13 +141,14 @@ def fail(faults: Faults, call: str) -> None:
     """Raise if this call is one that fails."""
     kind = faults.meet(call)
     if kind is not None:
-        raise failure(faults, kind)
+        raise failure(faults, kind, call)
 
 
-def failure(faults: Faults, kind: Kind) -> OSError:
+def failure(faults: Faults, kind: Kind, call: str) -> OSError:
     """The error of a call that fails, remembered."""
     error = OSError(kind.code, os.strerror(kind.code))
     faults.raised.append(error)
+    faults.raised_by.append(call)
     return error
 
 
@@ -159,3 +164,9 @@ def patch_system(patch: Patch, modules: tuple[ModuleType, ...], faults: Faults) 
                 real = getattr(module, name)
                 real = real._module if isinstance(real, FaultyModule) else real
                 patch(module, name, FaultyModule(real, faults, calls))
+
+
+def patch_files(patch: Patch, modules: tuple[ModuleType, ...], faults: Faults) -> None:
+    """Have the files that ``modules`` make for themselves meet ``faults``."""
+    for module in modules:
+        patch(module, "FileSystem", lambda: FaultyFiles(faults))

@@ -28,6 +28,7 @@ from agentlane.errors import AgentLaneError, CorruptSession, InvalidWrite, Sessi
 from agentlane.storage.contract import Pending, SessionStorage
 from agentlane.testing.conformance.model import ReferenceSession, difference, dump
 from tests.storage.faults.media import Medium
+from tests.storage.faults.planned import Faults
 
 T = TypeVar("T")
 NAMESPACES = ("app.test", "op.meta")
@@ -292,19 +293,23 @@ class Run:
             raise Wrong(f"{when}: {different}; failures: {self.failures}")
 
     def _judge(self, what: str, error: Exception) -> None:
-        """An error of the medium is told as one, and names what happened."""
         self.failures.append(f"{what}: {error!r}")
-        if not self.faults.struck:
-            raise Wrong(f"{what} failed and no call had: {error!r}") from error
-        if isinstance(error, CorruptSession | UnsupportedFormat) or not isinstance(error, OSError | AgentLaneError):
-            raise Wrong(f"{what}: a failing medium is told as {error!r}") from error
-        if isinstance(error, StoreBusy) and self.faults.codes & {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL}:
-            return
-        chain: list[BaseException] = [error]
-        while (cause := chain[-1].__cause__) is not None:
-            chain.append(cause)
-        if any(each in self.faults.raised for each in chain):
-            return
-        codes = {each.sqlite_errorcode & 0xFF for each in chain if isinstance(each, sqlite3.Error)}
-        if not codes & {code & 0xFF for code in self.faults.codes}:
-            raise Wrong(f"{what}: {error!r} does not name its cause") from error
+        judge(self.faults, what, error)
+
+
+def judge(faults: Faults, what: str, error: Exception) -> None:
+    """An error of the medium is told as one, and names what happened."""
+    if not faults.struck:
+        raise Wrong(f"{what} failed and no call had: {error!r}") from error
+    if isinstance(error, CorruptSession | UnsupportedFormat) or not isinstance(error, OSError | AgentLaneError):
+        raise Wrong(f"{what}: a failing medium is told as {error!r}") from error
+    if isinstance(error, StoreBusy) and faults.codes & {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL}:
+        return
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    if any(each in faults.raised for each in chain):
+        return
+    codes = {each.sqlite_errorcode & 0xFF for each in chain if isinstance(each, sqlite3.Error)}
+    if not codes & {code & 0xFF for code in faults.codes}:
+        raise Wrong(f"{what}: {error!r} does not name its cause") from error
