@@ -37,6 +37,8 @@ from agentlane.storage.jsonl_base import BaseFile, fresh_path
 from agentlane.storage.jsonl_cleanup import MIN_BYTES, SHARE, Policy
 from agentlane.storage.jsonl_file import JsonlFile, info_of, read_header
 from agentlane.storage.jsonl_folder import SUFFIX, JsonlFolder
+from agentlane.storage.jsonl_formats import due
+from agentlane.storage.jsonl_migrate import migrate
 from agentlane.storage.jsonl_reader import LoadedFile, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
@@ -219,8 +221,10 @@ class JsonlStore(Exchange, Repairing):
         return info
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
-        """Open a session. ``UnknownSession``; ``SessionOwned`` if it is open for writing already, here or elsewhere;
-        ``CorruptSession`` or ``UnsupportedFormat`` with the place, the file untouched.
+        """Open a session; for writing, a file of an older format is brought to this version's first.
+
+        ``UnknownSession``; ``SessionOwned`` if it is open for writing already, here or elsewhere; ``CorruptSession`` or
+        ``UnsupportedFormat`` with the place, the file untouched.
 
         A session that is opened read-only is seen as it is now; what its owner writes later is not.
         """
@@ -235,6 +239,12 @@ class JsonlStore(Exchange, Repairing):
                 loaded = LoadedFile(JsonlFile(self._files, path, descriptor, session_id))
                 await loaded.load()
                 self._check_usable()
+                told: builtins.list[str] = []
+                if lock is not None and due(loaded.format):
+                    loaded = await migrate(
+                        loaded, lock, durable=self._durable, going=self._check_usable, found=told.append
+                    )
+                    descriptor = loaded.file.descriptor
                 session = JsonlSession(
                     loaded,
                     clock=self._clock,
@@ -252,6 +262,8 @@ class JsonlStore(Exchange, Repairing):
                 self._folder.disown(session_id, lock)
             raise
         self._opened.add(session)
+        for text in told:
+            session.finding(text)
         return session
 
     async def salvage(self, session_id: str) -> Salvage:

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from agentlane.errors import PayloadTooLarge
+from agentlane.storage import jsonl_formats
 from agentlane.storage.contract import EntryRow, LedgerRow, Row, SessionInfo, ValueRow
 from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.framing import (
-    FORMAT,
     TAIL_BYTES_MAX,
     Header,
     encode_text,
@@ -54,7 +54,8 @@ class BaseLines(ABC):
         self.operations: dict[str, tuple[str, int]] = {}
         """Open operations, as far as they are written."""
         self.size = 0
-        header = Header(format=FORMAT, id=info.id, created_at=info.created_at, metadata=info.metadata, base=True)
+        newest = jsonl_formats.CHAIN.newest
+        header = Header(format=newest, id=info.id, created_at=info.created_at, metadata=info.metadata, base=True)
         self.write(header_line(header))
 
     @abstractmethod

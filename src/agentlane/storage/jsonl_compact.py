@@ -38,6 +38,8 @@ class Compaction:
         self._base = BaseFile(files, path, snapshot.info)
         self._lock = threading.Lock()  # held while a thread syncs the new file, so that nobody closes it meanwhile
         self._over = False
+        self.placed = False
+        """Whether the new file has the old one's name: then its descriptor is another's to close."""
         self.loaded: LoadedFile
         """What the new file holds, read back from it."""
 
@@ -102,15 +104,17 @@ class Compaction:
     def put(self) -> None:
         """Sync the new file and give it the old one's name; the folder is for the caller to sync."""
         self._base.put()
-        self._over = True
+        self._over = self.placed = True
 
     def give_up(self) -> None:
         """Remove the new file unless it has taken its place; twice does nothing."""
         with self._lock:
-            self._snapshot.release()
-            if not self._over:
-                self._over = True
-                self._base.give_up()
+            try:
+                self._snapshot.release()
+            finally:
+                if not self._over:
+                    self._over = True
+                    self._base.give_up()
 
     def _sync(self) -> None:
         with self._lock:

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from agentlane.errors import CorruptSession, UnsupportedFormat
+from agentlane.storage import jsonl_formats
 from agentlane.storage.contract import SessionInfo
 from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import (
-    FORMAT,
     LINE_START,
     Envelope,
     Header,
@@ -173,9 +173,10 @@ def _refuse_newer(file: JsonlFile, line: bytes) -> None:
         found = decode_format(line).format
     except msgspec.DecodeError:
         return
-    if found > FORMAT:
+    newest = jsonl_formats.CHAIN.newest
+    if found > newest:
         raise UnsupportedFormat(
-            f"{file.path}: format {found}, and this version reads up to {FORMAT}; update agentlane to open it",
+            f"{file.path}: format {found}, and this version reads up to {newest}; update agentlane to open it",
             path=str(file.path),
             format=found,
         )

@@ -49,6 +49,7 @@ class LoadedFile:
         self.file = file
         header, self.good_end = read_header(file)
         self.info = info_of(header)
+        self.format = header.format
         self.index = SessionIndex[int](array("Q"), array("Q"))
         self.epoch = 0
         self.operations: dict[str, tuple[str, int]] = {}

@@ -2,6 +2,8 @@
 
 A *chain* is a step from each format to the next. The rules that every step keeps:
 
+- about the layout: entries, ledger, values and lists are what they were, byte for byte. What records say evolves by
+  defaults, and by features (``agentlane.data.features``);
 - total: it takes every valid file of its format, operations open in any state included, and loses nothing of it;
 - one change: whenever it is killed, or fails, the file is a whole one of its own format or of the next;
 - idempotent: run again after that, it ends where it would have ended;
@@ -25,6 +27,14 @@ class Step(NamedTuple, Generic[S]):
     since: int
     why: str
     change: S
+
+
+def migrated(path: object, found: int, newest: int) -> str:
+    """What people are told when the file at ``path`` has come from format ``found`` to ``newest``."""
+    return (
+        f"{path} was written by an older version, and was migrated from format {found} to {newest}: versions that know "
+        f"up to {newest - 1} can no longer open it"
+    )
 
 
 class Chain(Generic[S]):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from agentlane.storage import jsonl_formats
 from agentlane.storage.contract import SessionInfo
 from agentlane.storage.damaged_lines import (
     REPAIR,
@@ -21,7 +22,6 @@ from agentlane.storage.damaged_lines import (
     regions,
 )
 from agentlane.storage.framing import (
-    FORMAT,
     AppendFrame,
     BaseHead,
     DeleteFrame,
@@ -98,9 +98,9 @@ class LineReader:
     def _first(self, offset: int, end: int, line: bytes | None) -> bool:
         """Take in the first line; False if the rest is not to be read."""
         pieces = [(offset, line)] if line is not None and intact(line) else records_inside(self._file, offset, end)
-        newer = [found for _, piece in pieces if (found := format_of(piece)) > FORMAT]
+        newer = [found for _, piece in pieces if (found := format_of(piece)) > jsonl_formats.CHAIN.newest]
         if newer:
-            text = f"the file has format {newer[0]}, and this version reads up to {FORMAT}"
+            text = f"the file has format {newer[0]}, and this version reads up to {jsonl_formats.CHAIN.newest}"
             self._told.add("newer_format", 1, offset, text, advice="open it with a newer version of agentlane")
             return False
         headers = [header for _, piece in pieces if (header := header_of(piece)) is not None]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from agentlane.storage import schema
-from agentlane.storage.migrating import Chain, Step
+from agentlane.storage.migrating import Chain, Step, migrated
 from agentlane.storage.sqlite_stats import counted_stats, stats_text
 
 Change: TypeAlias = Callable[[sqlite3.Connection], None]
@@ -46,10 +46,7 @@ def migrate(database: sqlite3.Connection, path: str, found: Callable[[str], None
         version = step.since + 1
         _log.info("%s: migrated from format %d to %d: %s", path, step.since, version, step.why)
     if version != begun_at:
-        found(
-            f"{path} was written by an older version, and was migrated from format {begun_at} to {version}: versions "
-            f"that know up to {version - 1} can no longer open it"
-        )
+        found(migrated(path, begun_at, version))
 
 
 def format_of(database: sqlite3.Connection) -> int:
