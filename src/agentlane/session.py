@@ -326,7 +326,7 @@ class Session(WholeSession):
         core.reset(tip, config, state, operation)
 
     async def _known_id(self, entry_id: str | None) -> str | None:
-        return None if entry_id is None else (await self.entry(entry_id)).id
+        return None if entry_id is None else await self._known_entry(entry_id)
 
     def _core(self, name: str) -> LaneCore:
         core = self._cores.get(name)

@@ -86,8 +86,23 @@ class SessionData:
         text = id_text(entry_id)
         row = None if text is None else (await self._runtime.storage.entries([text]))[0]
         if row is None:
-            raise UnknownEntry(f"no entry {entry_id!r} in session {self.id!r}", entry_id=entry_id)
+            raise self._unknown_entry(entry_id)
         return codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload)
+
+    async def _known_entry(self, entry_id: str) -> str:
+        """The id, if it is an entry's; what that holds is not read."""
+        self._runtime.check()
+        text = id_text(entry_id)
+        if text is None:
+            raise self._unknown_entry(entry_id)
+        try:
+            await self._runtime.storage.path(text, limit=1, payloads=False)
+        except UnknownEntry:
+            raise self._unknown_entry(entry_id) from None
+        return text
+
+    def _unknown_entry(self, entry_id: object) -> UnknownEntry:
+        return UnknownEntry(f"no entry {entry_id!r} in session {self.id!r}", entry_id=entry_id)
 
     async def entries(self, *, after_seq: int = 0, limit: int | None = None) -> list[Entry]:
         """Entries of all branches in the order they were written, beyond ``after_seq``.

@@ -104,12 +104,14 @@ class OperationStream:
         elif isinstance(item, Resnapshot):
             self._snapshot = item.snapshot
         elif self._snapshot is not None:
-            self._snapshot = self._snapshot.apply(item)
+            if not isinstance(item, AnswerShown):  # it says by itself what is new; to fold it is to copy what is old
+                self._snapshot = self._snapshot.apply(item)
             self._pending.extend(self._telling.event(item, self._snapshot))
             self._over = self._telling.settled
             return
         if self._snapshot is not None:
             self._pending.extend(self._telling.snapshot(self._snapshot))
+            self._snapshot = replace(self._snapshot, history=0, entries=(), answer=None)  # they are told
             self._over = self._telling.settled
 
 

@@ -20,18 +20,33 @@ from agentlane.data.messages import (
 )
 
 
-class ShownPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ShownPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, eq=False):
     """One part of an answer that streams: its place, what its deltas showed, and the whole part once it has ended.
 
-    ``text`` of a call is its raw argument text. ``id`` and ``name`` are those of a call.
+    ``text`` is ``texts`` joined: they are cut so that one delta more costs little of what there is, and where says
+    nothing. Of a call it is the raw argument text. ``id`` and ``name`` are those of a call.
     """
 
     index: int
     kind: Literal["text", "thinking", "tool_call"] = "text"
     id: str = ""
     name: str = ""
-    text: str = ""
+    texts: tuple[str, ...] = ()
     whole: AssistantPart | None = None
+
+    @property
+    def text(self) -> str:
+        """What its deltas showed."""
+        return "".join(self.texts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShownPart) and self._shown() == other._shown()
+
+    def __hash__(self) -> int:
+        return hash((self.index, self.text))
+
+    def _shown(self) -> tuple[object, ...]:
+        return self.index, self.kind, self.id, self.name, self.whole, self.text
 
 
 class PartialAnswer(Struct, frozen=True, gc=False, kw_only=True):
@@ -57,7 +72,7 @@ class PartialAnswer(Struct, frozen=True, gc=False, kw_only=True):
             if isinstance(frame, PartStart | PartDelta | PartEnd):
                 place = _place(parts, frame)
                 if isinstance(frame, PartDelta):
-                    parts[place] = replace(parts[place], text=parts[place].text + frame.text)
+                    parts[place] = replace(parts[place], texts=_longer(parts[place].texts, frame.text))
                 elif isinstance(frame, PartEnd):
                     parts[place] = replace(parts[place], whole=frame.part)
         return PartialAnswer(response_id=self.response_id, parts=tuple(parts))
@@ -73,7 +88,7 @@ def shown_content(parts: Iterable[ShownPart]) -> tuple[AssistantPart, ...]:
             content.append(ToolCallPart(id=part.id, name=part.name, arguments_text=part.text))
         elif part.kind == "thinking":
             content.append(ThinkingPart(text=part.text))
-        elif part.text:
+        elif part.texts:
             content.append(TextPart(text=part.text))
     return tuple(content)
 
@@ -109,6 +124,18 @@ def _place(parts: list[ShownPart], frame: PartStart | PartDelta | PartEnd) -> in
     else:
         parts.insert(place, ShownPart(index=frame.index))
     return place
+
+
+def _longer(texts: tuple[str, ...], text: str) -> tuple[str, ...]:
+    """The texts with one more. Each is at least twice as long as the next, so that a text which grows by small pieces
+    is copied as often as it has doubled, and not once for each of them."""
+    if not text:
+        return texts
+    kept, length = len(texts), len(text)
+    while kept and len(texts[kept - 1]) < 2 * length:
+        kept -= 1
+        length += len(texts[kept])
+    return (*texts[:kept], "".join((*texts[kept:], text)))
 
 
 def _close_delta(found: list[Frame], pieces: list[str]) -> None:

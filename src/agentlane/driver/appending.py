@@ -12,7 +12,7 @@ from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMes
 from agentlane.driver import queueing
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.lane_core import LaneCore
-from agentlane.driver.line import Decision
+from agentlane.driver.line import Decision, Done
 from agentlane.errors import InvalidMessage
 from agentlane.ids import derive
 from agentlane.machine.context import not_available
@@ -25,12 +25,13 @@ async def append(lane: LaneCore, body: EntryBody) -> Entry | Queued:
     runtime = lane.runtime
     lane.check_writable()
     payload, copy = codec.BODY.seal(body, "entry")
-    await lane.load()
 
-    def decide() -> Decision[Entry] | Decision[Queued]:
+    def decide() -> Decision[Entry] | Decision[Queued] | Done[None]:
         if lane.operation is not None:
             queueing.check_deferrable(lane.operation.id, copy)
             return queueing.decide_queue(lane, "write", queueing.Sealed((payload,), (copy,)), None, submitted=False)
+        if not lane.end_known:
+            return Done(None)  # the lane moved since its end was read
         draft = PathDraft(lane.name, lane.tip)
         if isinstance(copy, ToolResultMessage):
             _check_answers_call(lane, copy)
@@ -49,7 +50,11 @@ async def append(lane: LaneCore, body: EntryBody) -> Entry | Queued:
         before = lane.tip
         return Decision(draft.writes, "append", publish)
 
-    return await lane.line.run(decide)
+    while True:
+        await lane.load_end()
+        made = await lane.line.run(decide)
+        if made is not None:
+            return made
 
 
 def _check_answers_call(lane: LaneCore, message: ToolResultMessage) -> None:

@@ -151,12 +151,13 @@ class Reader:
 
 
 class _Shown:
-    """Neighbouring pieces of one answer, being collected."""
+    """Neighbouring pieces of one answer, being collected; ``_before`` are those of them that are joined already."""
 
-    __slots__ = ("_frames", "_last")
+    __slots__ = ("_before", "_frames", "_last")
 
     def __init__(self, event: AnswerShown) -> None:
         self._last = event
+        self._before: list[Frame] = []
         self._frames: list[Frame] = [*event.frames]
 
     def add(self, event: AnswerShown) -> bool:
@@ -165,11 +166,12 @@ class _Shown:
         self._last = event
         self._frames.extend(event.frames)
         if len(self._frames) >= FRAMES_JOINED_EVERY:
-            self._frames = [*joined(self._frames)]
+            self._before.extend(joined(self._frames))
+            self._frames.clear()
         return True
 
     def event(self) -> AnswerShown:
-        return replace(self._last, frames=joined(self._frames))
+        return replace(self._last, frames=joined([*self._before, *self._frames]))
 
 
 class Channel:

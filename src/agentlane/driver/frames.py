@@ -40,6 +40,10 @@ class _Part:
         self.pieces: list[str] = []
         self.whole: AssistantPart | None = None
 
+    def texts(self) -> tuple[str, ...]:
+        text = "".join(self.pieces)
+        return (text,) if text else ()
+
 
 class FrameLog:
     """Collects frames; linear in their length. Raises ``InvalidMessage`` for frames that make no sense."""
@@ -91,9 +95,7 @@ class FrameLog:
     def parts(self) -> tuple[ShownPart, ...]:
         """The parts as far as they were shown, in order."""
         return tuple(
-            ShownPart(
-                index=index, kind=part.kind, id=part.id, name=part.name, text="".join(part.pieces), whole=part.whole
-            )
+            ShownPart(index=index, kind=part.kind, id=part.id, name=part.name, texts=part.texts(), whole=part.whole)
             for index, part in sorted(self._parts.items())
         )
 

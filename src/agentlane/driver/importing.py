@@ -44,10 +44,10 @@ async def import_history(core: LaneCore, history: ImportedHistory) -> ImportRepo
         exists = core.exists
         if exists:
             _check_idle(core)
-            await core.load()
+            await core.load_end()
 
         def decide(*, exists: bool = exists) -> Decision[ImportReport | None] | Done[ImportReport | None]:
-            if core.exists is not exists or (exists and not core.loaded):
+            if core.exists is not exists or (exists and not core.end_known):
                 return Done(None)  # the branch was made, or is gone, since it was looked at
             return _decide(core, history.report, pieces)
 

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
-import msgspec
 from msgspec import UNSET
 
 from agentlane.agent import Agent
 from agentlane.data import codec
-from agentlane.data.approvals import arguments_digest
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
 from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult, Settled, Waiting
+from agentlane.driver.call_keys import CallKeys, decoded
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
 from agentlane.driver.feed import Feed
@@ -26,7 +25,11 @@ from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.recovery import restore
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import UnknownBranch
-from agentlane.machine.context import ModelContext
+from agentlane.machine.context import ModelContext, begins_anew
+from agentlane.storage.contract import SessionStorage
+
+END_PAGE = 16
+"""How many entries at a time the end of a path is read by; the newest one alone mostly tells."""
 
 
 class RunningPass(Protocol):
@@ -62,6 +65,9 @@ class RunningPass(Protocol):
 
 class LaneCore:
     """A branch, and the lane on it if there is one. ``config`` and ``state`` are None on a branch without a lane."""
+
+    _end: ModelContext | None
+    """What the end of a path shows that is not loaded: enough of it to know which calls are open there."""
 
     def __init__(self, runtime: Runtime, name: str, tip: str | None, lanes: dict[str, LaneCore]) -> None:
         self.runtime = runtime
@@ -125,14 +131,32 @@ class LaneCore:
                 continue  # somebody else was faster
             if operation is not None and fresh is not None:
                 operation.take_restored(fresh)
+            self._forget_path()
             self._read_path(path, None if operation is None else operation.meta)
             self.loaded = True
+
+    @property
+    def end_known(self) -> bool:
+        """Whether ``open_calls`` can be asked."""
+        return self.loaded or self._end is not None
+
+    async def load_end(self) -> None:
+        """Read as much of the path's end as tells which calls are open there, once: what an append needs, of a path of
+        any length. Cancelling it leaves everything as it was."""
+        while not self.end_known:
+            tip, operation = self.tip, self.operation
+            end = ModelContext()
+            for entry in await _end_of_path(self.runtime.storage, tip):
+                end.add(entry.id, entry.body)
+            if not self._changed_since(tip, operation):
+                self._end = end
 
     def begin(self, operation: OpenOperation) -> None:
         """An accepted operation is the lane's open one now."""
         self.operation = operation
         self.state = LaneState(current=operation.id, last=None if self.state is None else self.state.last)
         self._batches.clear()
+        self._keys = CallKeys()
         self.earlier_batches = 0
         self.runtime.open_operations[operation.id] = self.name
 
@@ -170,44 +194,43 @@ class LaneCore:
         """Entries that a published commit placed."""
         self.tip = draft.tip
         for id, body in draft.placed:
-            self._take(id, body)
+            if self.loaded:
+                self._take(id, body)
+            elif self._end is not None:
+                if begins_anew(body):
+                    self._end = ModelContext()
+                self._end.add(id, body)
 
     def move(self, tip: str | None, path: Sequence[Entry]) -> None:
         """A navigation is published: the tip is there now, at the end of ``path`` (looked at by a loaded lane only)."""
         self.tip = tip
+        self._forget_path()
         if self.loaded:
-            self._forget_path()
             self._read_path(path, None)
 
     def open_calls(self) -> tuple[str, Sequence[ToolCallPart]] | None:
         """The answer at the tip that settled to run its calls, and its calls without a result on this path."""
-        return self.context.open_calls()
+        return (self.context if self._end is None else self._end).open_calls()
 
     def batches(self, start: int = 0) -> list[tuple[str, tuple[ToolCallPart, ...]]]:
         """Answers since the operation's input that settled to run their calls, from the ``start``-th on."""
-        return [(id, _CALLS.decode(calls)) for id, calls in self._batches[start:]]
+        return [(id, decoded(calls)) for id, calls in self._batches[start:]]
 
     def call_key(self, operation: OpenOperation, answer: str, index: int) -> str:
         """The idempotency key of a call: see ``ToolContext.idempotency_key``."""
-        batches = self.batches()
-        call = next(calls[index] for id, calls in reversed(batches) if id == answer)
-        digest = arguments_digest(call.arguments)
-        earlier = 0
-        for id, calls in batches:
-            for other in calls[:index] if id == answer else calls:
-                earlier += other.name == call.name and arguments_digest(other.arguments) == digest
+        name, digest, earlier = self._keys.alike(self._batches, answer, index)
         session, key_operation = self.runtime.session_id, operation.meta.key_operation
-        return (
-            f"{quote(session, safe='')}/{quote(key_operation, safe='')}/{quote(call.name, safe='')}#{digest}/{earlier}"
-        )
+        return f"{quote(session, safe='')}/{quote(key_operation, safe='')}/{quote(name, safe='')}#{digest}/{earlier}"
 
     def _changed_since(self, tip: str | None, operation: OpenOperation | None) -> bool:
         return self.loaded or self.tip != tip or self.operation is not operation
 
     def _forget_path(self) -> None:
         self.context = ModelContext()
+        self._end = None
         self.unanswered: list[str] = []
         self._batches: list[tuple[str, bytes]] = []
+        self._keys = CallKeys()
         self._last: str | None = None
         self.before_answer: str | None = None
         """The entry before the last answer that settled to run its calls."""
@@ -236,4 +259,17 @@ class LaneCore:
         self._last = id
 
 
-_CALLS = msgspec.json.Decoder(tuple[ToolCallPart, ...])
+async def _end_of_path(storage: SessionStorage, tip: str | None) -> list[Entry]:
+    """The newest entries of a path, oldest first, from the newest one on before which nothing counts."""
+    found: list[Entry] = []
+    limit = 1
+    while tip is not None:
+        rows = await storage.path(tip, limit=limit, after=found[-1].id if found else None)
+        for row in rows:
+            found.append(codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload))
+            if begins_anew(found[-1].body):
+                return found[::-1]
+        if len(rows) < limit:
+            break
+        limit = END_PAGE
+    return found[::-1]

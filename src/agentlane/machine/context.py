@@ -184,6 +184,13 @@ class ModelContext:
         return candidate
 
 
+def begins_anew(body: EntryBody) -> bool:
+    """Whether no call before this entry is open behind it, so that it and what follows tell which calls are."""
+    if isinstance(body, AssistantMessage):
+        return body.stop_reason not in ("error", "aborted")
+    return not isinstance(body, Custom | ToolResultMessage)
+
+
 def not_available(call: ToolCallPart) -> ToolResultMessage:
     """The result of a call that has none on this path."""
     return ToolResultMessage(call_id=call.id, name=call.name, content=(TextPart(text=NOT_AVAILABLE),), is_error=True)

@@ -7,8 +7,9 @@ store where in the file the payload lies. Nothing here grows with superseded val
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice, takewhile
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -87,6 +88,8 @@ class SessionIndex(Generic[P]):
         self.ledger_seqs = array("q")
         self.values: dict[str, dict[str, P]] = {}
         self.lists: dict[str, dict[str, Elements[P]]] = {}
+        self._ordered: dict[str, list[str]] = {}
+        """The keys of values in order, for the namespaces that somebody has listed."""
         self.rows: dict[str, int] = {}
         """Rows of entries by id; ids of usage rows, which share the id space, have a negative number."""
         self._ids: list[str] = []
@@ -198,13 +201,16 @@ class SessionIndex(Generic[P]):
         keys = self.values.get(namespace)
         if keys is None:
             keys = self.values[namespace] = {}
+        if namespace in self._ordered and key not in keys:
+            insort(self._ordered[namespace], key)
         keys[key] = place
 
     def delete_value(self, namespace: str, key: str) -> None:
         """No value is there."""
         keys = self.values.get(namespace)
-        if keys is not None:
-            keys.pop(key, None)
+        if keys is not None and keys.pop(key, None) is not None and namespace in self._ordered:
+            ordered = self._ordered[namespace]
+            del ordered[bisect_left(ordered, key)]
 
     def append_element(self, namespace: str, key: str, seq: int, place: P) -> None:
         """One more element for the list there."""
@@ -265,6 +271,19 @@ class SessionIndex(Generic[P]):
     def ledger_after(self, seq: int, limit: int | None) -> range:
         """Numbers of the ledger rows whose seq is greater, by seq."""
         return range(bisect_right(self.ledger_seqs, seq), len(self.ledger_seqs))[:limit]
+
+    def keys_after(self, namespace: str, prefix: str, after: str | None, limit: int | None) -> list[str]:
+        """Keys of values that begin with ``prefix``, beyond ``after``, in order."""
+        ordered = self._ordered.get(namespace)
+        if ordered is None:
+            ordered = self._ordered[namespace] = sorted(self.values.get(namespace, {}))
+        begin = bisect_left(ordered, prefix)
+        if after is not None:
+            begin = max(begin, bisect_right(ordered, after))
+        end = len(ordered) if limit is None else min(begin + limit, len(ordered))
+        if not prefix:
+            return ordered[begin:end]
+        return list(takewhile(lambda key: key.startswith(prefix), islice(ordered, begin, end)))
 
     def time_of(self, seq: int) -> int:
         """The time of the commit that wrote ``seq``."""

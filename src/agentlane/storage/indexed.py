@@ -146,8 +146,7 @@ class IndexedStorage(ABC, Generic[P]):
         """Values of a namespace by key, keys in order, beyond ``after``."""
         self._check_usable()
         places = self._index.values.get(namespace, {})
-        found = (key for key in places if key.startswith(prefix) and (after is None or key > after))
-        keys = sorted(found)[:limit]
+        keys = self._index.keys_after(namespace, prefix, after, limit)
         return dict(zip(keys, self._fetch(places[key] for key in keys), strict=True))
 
     async def elements(

@@ -18,6 +18,8 @@ from agentlane.storage.sqlite_stats import counted_stats, kept_stats
 
 ROWS_MAX = 1024
 """How many rows of a path one statement fetches."""
+LOOKED_MIN = 64
+"""How many rows the first statement looks at where only some kinds are wanted; each further one twice as many."""
 POSITION_MASK = (1 << schema.POSITION_BITS) - 1
 EVERYTHING = -1
 """SQLite's limit for no limit."""
@@ -207,6 +209,7 @@ class _Walk:
         # What is no text is the kind of no entry, and SQLite does not take it.
         self._wanted = None if kinds is None else f"|{'|'.join(kinds)}|".encode(errors="ignore").decode()
         self._payloads = payloads
+        self._looked = LOOKED_MIN
         self._before: tuple[Any, ...] | None = None
 
     def collect(self, found: list[EntryRow], low: int, high: int, limit: int | None) -> None:
@@ -214,8 +217,10 @@ class _Walk:
         statement = schema.WALK_NEWEST_FIRST if self._newest_first else schema.WALK_OLDEST_FIRST
         while low <= high and (limit is None or len(found) < limit):
             count = min(high - low + 1, ROWS_MAX)
-            if limit is not None and self._kinds is None:
-                count = min(count, limit - len(found))
+            if limit is not None:
+                wanted_more = limit - len(found)
+                count = min(count, wanted_more if self._kinds is None else max(wanted_more, self._looked))
+                self._looked *= 2  # what is wanted may be rare
             bounds = (self._payloads, self._wanted, self._wanted, low, high, self._key, count)
             rows = self._database.execute(statement, bounds).fetchall()
             if len(rows) != count:
