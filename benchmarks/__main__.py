@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import floors, runs
+from benchmarks import floors, large, runs
 
 ROUNDS = 5
 LANES = 100
@@ -81,6 +81,7 @@ def measure(folder: Path, *, smoke: bool) -> list[dict[str, Any]]:
         rows.append({**made, "floor": round(floor, 3), "ratio": round(median(taken) / floor, 2), "by_ratio": by_ratio})
     rows.append(count("extra commits of a streamed answer of 100 deltas", asyncio.run(runs.commits_of_a_stream()), 0))
     rows.append(imports(2 if smoke else 7))
+    rows += large.measure(folder, smoke=smoke)
     return rows
 
 
