@@ -18,7 +18,6 @@ from agentlane.driver import appending
 from agentlane.driver.frames import clean_answer
 from agentlane.driver.lane_core import LaneCore
 from agentlane.errors import InvalidMessage, UnknownEntry
-from agentlane.histories.markdown import markdown_entry, markdown_title
 from agentlane.ids import CALLS_MAX
 
 EntryKind: TypeAlias = Literal["user", "assistant", "tool_result", "custom"]
@@ -102,6 +101,8 @@ class Branch:
         piece by piece, a few entries in memory at a time, each ``write`` on the event loop; what a ``write`` raises is
         raised, and what came before it is in the file, as it is when the call is cancelled.
         """
+        from agentlane.histories.markdown import markdown_entry, markdown_title
+
         self._core.check()
         runtime, tip = self._core.runtime, self._core.tip
         gathered = StringIO()

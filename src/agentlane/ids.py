@@ -7,7 +7,6 @@ an answer have ids that sort right behind it, stay together and need neither spa
 from __future__ import annotations
 
 import os
-import random
 from typing import Protocol
 
 from agentlane.clock import Clock
@@ -28,6 +27,8 @@ class Uuid7Source:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        import random  # and with it much else: not for a program that only imports us
+
         self._random = random.Random(os.urandom(16))
         self._last = 0  # 48 bits of time, 12 of counter
 

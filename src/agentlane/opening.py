@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Generator, Hashable, Mapping
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.border import clean_object
@@ -16,10 +15,8 @@ from agentlane.errors import InvalidDefinition, InvalidWrite, ReadOnlySession, U
 from agentlane.ids import IdSource, Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.session import Session
-from agentlane.storage.contract import Durability, Probe, Store, check_durability
-from agentlane.storage.jsonl import JsonlStore
+from agentlane.storage.contract import Durability, Probe, SessionInfo, Store, check_durability
 from agentlane.storage.open import Target, checked_target, open_store, session_of
-from agentlane.storage.sqlite import SqliteStore
 from agentlane.turnstile import Turnstile
 
 _choosing = Turnstile()
@@ -85,6 +82,13 @@ def open_session(
     path, metadata or an option that cannot be one: ``InvalidName``, ``InvalidMessage`` or ``InvalidDefinition``.
     """
     return SessionOpener(_Open(target, session_id, create, read_only, durability, metadata, clock, ids, seed, probe))
+
+
+@runtime_checkable
+class _Shared(Protocol):
+    """A store that several processes may open at once, and that makes its first session for one of them alone."""
+
+    async def create_first(self, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo: ...
 
 
 class _Open:
@@ -154,6 +158,8 @@ class _Open:
         session_id = await self._choose(store)
         storage = await store.open(session_id, read_only=self._read_only, probe=self._probe)
         try:
+            import random
+
             rng = random.Random(self._seed)
             runtime = Runtime(storage, clock=self._clock, ids=ids, probe=self._probe, rng=rng)
             session = Session(runtime, store, owns_store=owned)
@@ -181,7 +187,7 @@ class _Open:
         if self._read_only:
             raise ReadOnlySession("the store holds no session, and one cannot be made with read_only=True")
         try:
-            if only is None and isinstance(store, SqliteStore | JsonlStore):
+            if only is None and isinstance(store, _Shared):
                 return (await store.create_first(metadata=self._metadata)).id
             return (await store.create(only, metadata=self._metadata)).id
         except InvalidWrite:  # another process has made it since we looked
@@ -203,6 +209,7 @@ async def _only_one(store: Store, only: str | None) -> str | None:
 
 def _place_of(target: Target, store: Store) -> Hashable:
     """The same for all targets that name the same place."""
-    if isinstance(store, SqliteStore):
-        return store.path
+    path = getattr(store, "path", None)  # a SQLite file's, links followed: a store that is handed in is known by it too
+    if isinstance(path, str):
+        return path
     return os.path.realpath(target) if isinstance(target, str | os.PathLike) and target != ":memory:" else id(store)

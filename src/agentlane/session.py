@@ -22,7 +22,6 @@ from agentlane.data.reads import id_text, page_limit
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import branches
 from agentlane.driver.effects import current_lane
-from agentlane.driver.importing import import_history
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
@@ -39,7 +38,6 @@ from agentlane.errors import (
     WouldDeadlock,
 )
 from agentlane.histories.findings import HistoryFormat, ImportReport
-from agentlane.histories.read import read_history
 from agentlane.lane import AgentLane
 from agentlane.names import check_name
 from agentlane.session_whole import WholeSession
@@ -132,6 +130,9 @@ class Session(WholeSession):
         Raises ``InvalidMessage`` with the path of what is no message of the form, before anything is written;
         ``InvalidName`` for a name that is malformed, ``LaneBusy`` while an operation is open on the lane.
         """
+        from agentlane.driver.importing import import_history
+        from agentlane.histories.read import read_history
+
         self._runtime.check_writable()
         name = check_name(branch, "branch")
         check_free_name(name, "branch")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentlane.branch import Branch, EntryKind
 from agentlane.data.findings import VerifyReport
@@ -13,12 +13,13 @@ from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.retention import drop_results
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import InvalidMessage, UnknownBranch
-from agentlane.forking import Scope, backup, fork
 from agentlane.session_data import SessionData
 from agentlane.storage.contract import Compacted, SessionInfo, Store
-from agentlane.storage.exchange import ExchangeFile, write_export
-from agentlane.storage.open import Target
-from agentlane.storage.searching import hits_of
+
+if TYPE_CHECKING:  # most programs do none of this to most sessions: what it takes is imported when it is asked for
+    from agentlane.forking import Scope
+    from agentlane.storage.exchange import ExchangeFile
+    from agentlane.storage.open import Target
 
 
 class WholeSession(SessionData):
@@ -80,6 +81,8 @@ class WholeSession(SessionData):
         branch; ``InvalidMessage`` for arguments that do not go together or a target that is none; ``InvalidWrite`` for
         an id that is taken; and what the target raises when a session is made there.
         """
+        from agentlane.forking import fork
+
         return await fork(
             self._runtime,
             self._store,
@@ -107,6 +110,8 @@ class WholeSession(SessionData):
         Raises ``InvalidWrite`` for an id that is taken at the target, ``InvalidMessage`` or ``InvalidDefinition`` for a
         target that is none, and what the target raises when a session is made there.
         """
+        from agentlane.forking import backup
+
         return await backup(self._runtime, self._store, target, session_id=session_id)
 
     async def export(self, file: ExchangeFile) -> None:
@@ -121,6 +126,8 @@ class WholeSession(SessionData):
         ``SessionOwned`` while another export is written there, ``InvalidMessage`` for what is neither a path nor a
         binary file, and ``OSError`` of the file.
         """
+        from agentlane.storage.exchange import write_export
+
         self._runtime.check()
         snapshot = await self._runtime.storage.snapshot()
         try:
@@ -160,6 +167,8 @@ class WholeSession(SessionData):
             if start is None:
                 return []
         storage = self._runtime.storage
+        from agentlane.storage.searching import hits_of
+
         return await hits_of(storage, search, await storage.search(search, start=start, scan=scan), session_id=self.id)
 
     # Upkeep.

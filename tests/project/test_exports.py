@@ -74,12 +74,18 @@ def test_a_name_without_documentation_is_found(tmp_path: Path, definition: str, 
     assert place is None if documented else place == f"{tmp_path / 'pack' / 'home.py'}: origin has no docstring"
 
 
+def unconditional(node: ast.stmt) -> list[ast.stmt]:
+    """What a statement defines: what is imported for types alone is imported, at run time, by whoever names it."""
+    for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    return node.body if isinstance(node, ast.If) and for_types else [node]
+
+
 def undocumented(source: Path, module: str, name: str) -> str | None:
     """Where `name` is defined, when nothing is said about it there; a re-export is followed to its definition."""
     path = source.joinpath(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    body = ast.parse(path.read_text()).body
+    body = [each for node in ast.parse(path.read_text()).body for each in unconditional(node)]
     said: bool | None = None
     for node, after in zip(body, [*body[1:], None], strict=True):
         match node:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentlane.data.digests import digest
 from agentlane.data.messages import UserPart
 
 ApprovalKind: TypeAlias = Literal["call", "replay", "question"]
@@ -62,7 +62,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 def arguments_digest(arguments: Any) -> str:
     """The first 32 hexadecimal digits of SHA-256 over a call's arguments in canonical JSON."""
     text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return digest(text.encode())
 
 
 def in_order(decisions: Iterable[Decision]) -> tuple[Decision, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.inbox import QueuedInput, QueuedItem, Receipt
-from agentlane.data.messages import Frame, UserPart
+from agentlane.data.messages import Frame, ToolCallPart, UserPart
 from agentlane.data.operations import LaneConfig, LaneState, OperationConfig, OperationMeta, OperationState
 from agentlane.data.results import OperationResult
 from agentlane.errors import CorruptSession, InvalidMessage, UnsupportedFormat
@@ -23,11 +24,12 @@ _UNKNOWN_WORD = ("Invalid value", "Invalid enum value")
 
 
 class Kind(Generic[T]):
-    """One type of stored record with its kept decoder."""
+    """One type of stored record with its kept decoder, which is made when something is first read with it."""
 
     def __init__(self, type: Any, what: str) -> None:
-        self._decode = msgspec.json.Decoder(type).decode
+        self._type = type
         self._what = what
+        self._decode: Callable[[bytes], Any] = self._first
 
     def decode(self, payload: bytes, place: str) -> T:
         """The record in ``payload``; ``CorruptSession`` or ``UnsupportedFormat`` names ``place``."""
@@ -39,6 +41,10 @@ class Kind(Generic[T]):
                     f"{self._what} at {place}: {error}; it was written by a newer version", place=place
                 ) from error
             raise CorruptSession(f"{self._what} at {place}: {error}", place=place) from error
+
+    def _first(self, payload: bytes) -> Any:
+        self._decode = msgspec.json.Decoder(self._type).decode
+        return self._decode(payload)
 
     def seal(self, record: T, path: str) -> tuple[bytes, T]:
         """``record`` as stored and a copy of it as it will be read back; wrong types are refused with the path."""
@@ -63,6 +69,7 @@ APPROVAL: Final[Kind[Approval]] = Kind(Approval, "approval")
 DECISION: Final[Kind[Decision]] = Kind(Decision, "decision")
 FRAMES: Final[Kind[tuple[Frame, ...]]] = Kind(tuple[Frame, ...], "frames")
 PROGRESS: Final[Kind[tuple[UserPart, ...]]] = Kind(tuple[UserPart, ...], "progress")
+CALLS: Final[Kind[tuple[ToolCallPart, ...]]] = Kind(tuple[ToolCallPart, ...], "calls")
 TEXT: Final[Kind[str]] = Kind(str, "text")
 OPTIONAL_TEXT: Final[Kind[str | None]] = Kind(str | None, "text")
 JSON: Final[Kind[Any]] = Kind(Any, "JSON value")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from agentlane.data.digests import digest
 from agentlane.data.entries import EntryBody
 from agentlane.data.messages import TextPart, UserMessage
 
@@ -76,7 +76,6 @@ class Receipt(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 def queued_digest(kind: QueuedKind, payloads: Sequence[bytes], *, submitted: bool) -> str:
     """SHA-256 over what was asked for and the messages in their stored form, cut to 128 bits; lanes may be renamed."""
     word = "submit" if submitted else kind
-    hashed = hashlib.sha256(f"{word}|{len(payloads)}".encode())
-    for payload in payloads:
-        hashed.update(b"|" + payload)  # JSON on one line, so a bar cannot make two lists look alike
-    return hashed.hexdigest()[:32]
+    listed = [piece for payload in payloads for piece in (b"|", payload)]
+    # JSON on one line, so a bar cannot make two lists look alike
+    return digest(f"{word}|{len(payloads)}".encode(), *listed)

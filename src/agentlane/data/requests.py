@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import TypeAlias
 
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlane.data.border import clean_text
+from agentlane.data.digests import digest
 from agentlane.data.messages import ImagePart, TextPart, UserMessage, UserPart, user
 from agentlane.errors import InvalidMessage
 
@@ -111,7 +111,7 @@ def _short(text: str) -> str:
 
 def request_digest(lane: str, messages: tuple[UserMessage, ...]) -> str:
     """SHA-256 over the lane's name and the messages in their stored form, cut to 128 bits."""
-    return hashlib.sha256(lane.encode() + b"|" + msgspec.json.encode(messages)).hexdigest()[:32]
+    return digest(lane.encode(), b"|", msgspec.json.encode(messages))
 
 
 def _items(value: object, path: str) -> tuple[object, ...]:

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
+from agentlane.data import codec
 from agentlane.data.approvals import arguments_digest
 from agentlane.data.messages import ToolCallPart
 
@@ -52,11 +51,8 @@ class CallKeys:
 
 def decoded(calls: bytes) -> tuple[ToolCallPart, ...]:
     """The calls of an answer as they are kept: as text, so that nobody can change them."""
-    return _CALLS.decode(calls)
+    return codec.CALLS.decode(calls, "calls")
 
 
 def _named(calls: bytes) -> list[tuple[str, str]]:
     return [(call.name, arguments_digest(call.arguments)) for call in decoded(calls)]
-
-
-_CALLS = msgspec.json.Decoder(tuple[ToolCallPart, ...])

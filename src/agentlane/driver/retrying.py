@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
+from agentlane.data.digests import digest
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage
 from agentlane.data.operations import Checkpoint, LaneConfig, LaneState, OperationMeta
@@ -190,4 +190,4 @@ def _same(lane_name: str, found: str, inputs: tuple[str, ...], id: str, lane: La
 
 def _digest(lane: str, settled_id: str, *, same_keys: bool) -> str:
     text = f"{lane}|retry|{settled_id}|{'same keys' if same_keys else ''}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return digest(text.encode())

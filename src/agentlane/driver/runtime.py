@@ -6,9 +6,8 @@ import asyncio
 import contextvars
 import logging
 import os
-import random
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from agentlane.clock import Clock
 from agentlane.data import features
@@ -19,6 +18,9 @@ from agentlane.driver.threads import Threads
 from agentlane.errors import AgentLaneError, ReadOnlySession, SessionClosed, SessionFaulted, WrongLoop, WrongProcess
 from agentlane.ids import IdSource
 from agentlane.storage.contract import Commit, Pending, Probe, SessionStorage
+
+if TYPE_CHECKING:
+    import random
 
 log = logging.getLogger("agentlane")
 

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from agentlane.errors import InvalidMessage
-from agentlane.histories.anthropic import read_anthropic
 from agentlane.histories.findings import HistoryFormat, ImportedHistory, ImportReport
-from agentlane.histories.openai import read_openai
-from agentlane.histories.pairing import paired
-from agentlane.histories.reading import Reading
-from agentlane.histories.recorded import read_recorded
 
-_READERS: dict[HistoryFormat, Callable[[Reading, Sequence[object]], None]] = {
-    "openai": read_openai,
-    "anthropic": read_anthropic,
-    "recorded": read_recorded,
-}
+if TYPE_CHECKING:
+    from agentlane.histories.reading import Reading
 
 
 def read_history(messages: Iterable[object], *, format: HistoryFormat) -> ImportedHistory:
@@ -28,7 +20,7 @@ def read_history(messages: Iterable[object], *, format: HistoryFormat) -> Import
     message. Raises ``InvalidMessage`` with the path of what is no message of the form (``messages[3].role``), or no
     JSON data, and for a ``format`` that is none.
     """
-    reader = next((each for name, each in _READERS.items() if name == format), None)
+    reader = _reader(format)
     if reader is None:
         raise InvalidMessage(f"format={format!r}: one of {', '.join(get_args(HistoryFormat))} is needed here")
     if isinstance(messages, str | bytes | dict):
@@ -37,6 +29,9 @@ def read_history(messages: Iterable[object], *, format: HistoryFormat) -> Import
         given = list(messages)
     except TypeError as error:
         raise InvalidMessage(f"messages: a list is needed here, not {type(messages).__name__}") from error
+    from agentlane.histories.pairing import paired
+    from agentlane.histories.reading import Reading
+
     reading = Reading(format)
     reader(reading, given)
     bodies = paired(reading)
@@ -49,3 +44,20 @@ def read_history(messages: Iterable[object], *, format: HistoryFormat) -> Import
         instructions="\n\n".join(text for text in reading.instructions if text),
     )
     return ImportedHistory(bodies=bodies, report=report)
+
+
+def _reader(format: object) -> Callable[[Reading, Sequence[object]], None] | None:
+    """What reads messages of a form; a program that imports has one of them, so the others are not imported."""
+    if format == "openai":
+        from agentlane.histories.openai import read_openai
+
+        return read_openai
+    if format == "anthropic":
+        from agentlane.histories.anthropic import read_anthropic
+
+        return read_anthropic
+    if format == "recorded":
+        from agentlane.histories.recorded import read_recorded
+
+        return read_recorded
+    return None

@@ -9,7 +9,6 @@ import asyncio
 import io
 import os
 import stat
-import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -179,6 +178,8 @@ async def _opened(file: ExchangeFile, open_files: ExitStack) -> tuple[Path, int]
         open_files.callback(let_go, FileSystem(), descriptor)
         return path, descriptor
     _check_binary(file, "read")
+    import tempfile  # and with it much else, for what is rarely done
+
     copy = open_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is closed with the stack
     while copy.tell() <= FILE_BYTES_MAX and (data := file.read(COPY_BYTES)):
         copy.write(data)

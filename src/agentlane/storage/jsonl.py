@@ -36,14 +36,14 @@ from agentlane.storage.intake import Intake
 from agentlane.storage.jsonl_base import BaseFile, fresh_path
 from agentlane.storage.jsonl_cleanup import MIN_BYTES, SHARE, Policy
 from agentlane.storage.jsonl_file import JsonlFile, info_of, read_header
-from agentlane.storage.jsonl_folder import SUFFIX, JsonlFolder
+from agentlane.storage.jsonl_folder import JsonlFolder
 from agentlane.storage.jsonl_formats import due
 from agentlane.storage.jsonl_migrate import migrate
 from agentlane.storage.jsonl_reader import LoadedFile, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
 from agentlane.storage.lock import hold_folder, leave_folder, wait_for_folder
-from agentlane.storage.paths import exists, usable
+from agentlane.storage.paths import SUFFIX, exists, usable
 from agentlane.storage.repairing import Repairing
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage
 from agentlane.storage.salvage_jsonl import salvage_file

@@ -17,9 +17,7 @@ from agentlane.storage.framing import PLAIN_FORMAT, Header, header_line
 from agentlane.storage.jsonl_base import fresh_path
 from agentlane.storage.jsonl_file import JsonlFile
 from agentlane.storage.lock import OwnerLock, is_held, make_private_folder
-from agentlane.storage.paths import exists, usable
-
-SUFFIX = ".jsonl"
+from agentlane.storage.paths import SUFFIX, exists, usable
 
 
 class JsonlFolder:

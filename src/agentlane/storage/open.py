@@ -10,10 +10,7 @@ from agentlane.clock import Clock
 from agentlane.errors import CorruptSession, InvalidMessage, InvalidName
 from agentlane.ids import IdSource
 from agentlane.storage.contract import Durability, Store
-from agentlane.storage.jsonl import JsonlStore
-from agentlane.storage.jsonl_folder import SUFFIX
-from agentlane.storage.memory import MemoryStore
-from agentlane.storage.sqlite import SqliteStore
+from agentlane.storage.paths import SUFFIX
 
 Target: TypeAlias = "str | os.PathLike[str] | Store"
 """A path, ``":memory:"``, or a store."""
@@ -25,16 +22,23 @@ def open_store(target: Target, *, durability: Durability, clock: Clock, ids: IdS
     """The store that ``target`` names, and whether it was made here (and so is closed with the session).
 
     ``":memory:"`` is a new memory store; a path that ends in ``.db``, ``.sqlite`` or ``.sqlite3`` a SQLite file; one
-    that ends in ``.jsonl`` a single session's file; any other path a folder of JSONL sessions.
+    that ends in ``.jsonl`` a single session's file; any other path a folder of JSONL sessions. A kind of store is
+    imported when it is first needed.
     """
     if not isinstance(target, str | os.PathLike):
         return target, False
     if target == ":memory:":
+        from agentlane.storage.memory import MemoryStore
+
         return MemoryStore(clock=clock, ids=ids), True
     path = Path(target)
     suffix = suffix_of(path)
     if suffix in SQLITE_SUFFIXES:
+        from agentlane.storage.sqlite import SqliteStore
+
         return SqliteStore(path, durability=durability, clock=clock, ids=ids), True
+    from agentlane.storage.jsonl import JsonlStore
+
     if suffix == SUFFIX:
         return JsonlStore.for_file(path, durability=durability, clock=clock, ids=ids), True
     if os.path.exists(path) and not os.path.isdir(path):

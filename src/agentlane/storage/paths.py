@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 from agentlane.errors import InvalidName
 
+SUFFIX = ".jsonl"
+"""The end of the name of a session's own file."""
+
 _ANYWHERE = {
     errno.ENAMETOOLONG: "is too long, with what is added to it for files beside it; take a shorter name",
     errno.ELOOP: "leads through symbolic links that lead in a circle; name the place itself",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -153,7 +152,7 @@ def make_database(path: str, *, durability: Durability, insist: bool) -> None:
 
 def _make_database(path: str, *, durability: Durability, insist: bool) -> None:
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.new")
+    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.new")
     os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         with translated(path):
