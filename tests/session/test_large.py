@@ -235,7 +235,7 @@ def test_a_walk_is_a_search_by_place_and_never_a_look_at_everything() -> None:
     assert [row[3].split(" USING ")[0] for row in plan] == ["SEARCH entry"]
 
 
-async def test_pages_of_values_sort_their_keys_once(place: Place) -> None:
+def test_pages_of_values_sort_their_keys_once() -> None:
     """A list of operations, say, is paged to its end in a time that grows as it does."""
 
     class Keys(dict[str, bytes]):
