@@ -54,6 +54,8 @@ GROWTH = "tests/cases/test_growth.py"
 STORED = "tests/cases/test_stored_data.py"
 PATHS = "tests/cases/test_paths.py"
 LARGE = "tests/cases/test_large_results.py"
+POISONED = "tests/cases/test_poisoned.py"
+ODD = "tests/session/test_odd_text.py"
 
 # The conversation stays whole.
 
@@ -320,6 +322,7 @@ case(
     "a record that was cut off swallows the one that is written next",
     "tests/storage/test_jsonl.py::test_a_record_torn_at_any_byte_is_cut_off_before_the_first_append",
     "tests/storage/test_jsonl.py::test_a_tail_is_kept_aside_for_the_owner_alone_and_reported",
+    "tests/storage/test_sqlite_bytes.py::test_a_log_cut_anywhere_is_a_first_part_of_its_commits",
 )
 case(
     "R55",
@@ -330,6 +333,8 @@ case(
     "tests/session/test_opening.py::test_a_file_that_may_not_be_read_is_an_error",
     "tests/storage/test_jsonl.py::test_corruption_names_file_line_offset_and_reason_and_changes_nothing",
     "tests/storage/test_sqlite_file.py::test_what_is_not_ours_is_told_apart_and_left_alone",
+    "tests/storage/test_jsonl.py::test_a_file_without_a_header_is_refused_by_everything",
+    "tests/storage/test_sqlite_bytes.py::test_a_database_of_no_bytes_is_refused_also_with_a_log",
 )
 case(
     "R57",
@@ -338,6 +343,8 @@ case(
     "tests/storage/test_jsonl.py::test_a_failed_sync_faults_every_commit_on_its_way_in_order",
     "tests/storage/test_sqlite_commits.py::test_a_full_disk_faults_every_session_and_the_file_opens_again",
     f"{TRANSCRIPT}::test_nothing_goes_on_past_a_commit_that_failed",
+    "tests/storage/faults/test_fault_loop.py::test_every_call_may_fail",
+    "tests/storage/faults/test_lane_faults.py::test_a_lane_outlives_every_fault_of_its_disk",
 )
 case(
     "R59",
@@ -345,6 +352,7 @@ case(
     f"{LANES}::test_two_sessions_of_one_process_never_mix",
     "tests/storage/test_jsonl.py::test_a_foreign_record_is_never_taken_in",
     "tests/storage/test_jsonl.py::test_a_file_of_another_session_is_refused",
+    "tests/storage/test_sqlite_commits.py::test_a_handle_of_a_deleted_session_never_meets_the_next_one",
 )
 case(
     "R60",
@@ -352,6 +360,9 @@ case(
     "tests/storage/test_sqlite_file.py::test_what_can_be_summed_is_not_believed",
     "tests/storage/test_jsonl.py::test_a_whole_record_that_does_not_fit_is_refused",
     "tests/testing/test_invariants.py::test_stats_beside_the_ledger_are_seen",
+    f"{STORAGE}::test_what_rows_add_up_to_is_counted_where_the_sum_cannot_be_read",
+    f"{STORAGE}::test_a_sum_that_is_wrong_is_found_and_is_right_in_a_repaired_copy",
+    "tests/storage/test_search_index.py::test_a_damaged_old_or_foreign_index_is_made_again",
 )
 case(
     "R62",
@@ -359,6 +370,7 @@ case(
     f"{STORAGE}::test_one_connection_writes_and_checkpoints",
     "tests/storage/test_sqlite_file.py::test_stores_on_one_file_share_it_by_whatever_name",
     "tests/storage/test_sqlite_commits.py::test_two_loops_of_one_process_share_the_file",
+    f"{STORAGE}::test_who_looks_for_damage_takes_nothing_from_an_owner",
 )
 case(
     "R64",
@@ -373,6 +385,7 @@ case(
     "tests/storage/test_jsonl.py::test_files_are_for_the_owner_alone",
     "tests/storage/test_sqlite_file.py::test_only_the_owner_can_read_what_is_written",
     "tests/storage/test_lock.py::test_file_and_folders_are_for_the_owner_alone",
+    f"{STORAGE}::test_nothing_that_is_made_can_be_read_by_others",
 )
 
 # Text and numbers.
@@ -385,6 +398,7 @@ case(
     "tests/session/test_values.py::test_lone_surrogates_are_replaced_in_values_and_keys_of_them",
     "tests/data/test_border.py::test_surrogate_pairs_are_joined_and_lone_ones_replaced",
     "tests/data/test_ground.py::test_a_name_outside_the_pattern_is_refused",
+    f"{ODD}::test_copies_of_every_kind_are_the_same_in_every_store",
 )
 case(
     "R69",
@@ -394,6 +408,8 @@ case(
     "tests/session/test_alike.py::test_one_life_on_every_backend_is_told_the_same",
     "tests/storage/test_sqlite_commits.py::test_payloads_are_text_and_come_back_byte_for_byte",
     "tests/data/test_ground.py::test_a_name_outside_the_pattern_is_refused",
+    f"{ODD}::test_copies_of_every_kind_are_the_same_in_every_store",
+    f"{ODD}::test_a_line_of_megabytes_is_a_line",
 )
 case(
     "R70",
@@ -681,6 +697,12 @@ case(
     "nobody can say what is durable when a call has returned",
     "tests/docs/test_durability.py::test_what_returned_survives_a_kill",
     "tests/docs/test_durability.py::test_every_call_of_the_page_is_tried_here",
+)
+case(
+    "R134",
+    "there is no way out of a session that cannot be gone on with but to edit its file by hand",
+    f"{POISONED}::test_a_history_that_providers_refuse_is_gone_on_with",
+    f"{POISONED}::test_what_cannot_be_read_is_named_and_a_copy_goes_on",
 )
 
 # People.

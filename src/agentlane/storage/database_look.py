@@ -1,9 +1,10 @@
 """A connection for a look at a SQLite file that changes nothing: not the file, not its log, not what stands beside it.
 
 SQLite's readers make a log and an index of it where there is none. So a file without a log, which nobody has open, is
-read as one that does not change, and read again should somebody have opened it meanwhile; beside a log its index is
-only read. Where a log has no index (somebody copied two of the three files) SQLite makes one: the one thing that is
-left behind.
+read as one that does not change, and read again should somebody have opened it meanwhile; beside a log, SQLite marks in
+its index that somebody reads, as it does for every reader, and where a log has no index (somebody copied two of the
+three files) it makes one. One that is only read (``readonly_shm``) would be read-only for the whole process, and for an
+owner who opens the file there meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from agentlane.storage.sqlite_thread import DatabaseThread
 T = TypeVar("T")
 
 _STILL = "mode=ro&immutable=1"
-_BESIDE = "mode=ro&readonly_shm=1"
 _ORDINARY = "mode=ro"
 
 
@@ -83,17 +83,6 @@ class Look:
         if not self._stirred and not _in_use(self.path):
             self._still = _state(self.path)
             return self._connected(_STILL)
-        if os.path.exists(self.path + "-wal") and os.path.exists(self.path + "-shm"):
-            database = self._connected(_BESIDE)
-            try:
-                database.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-                return database
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
-                    return database  # the query that follows says it
-                database.close()
-            except (sqlite3.DatabaseError, UnicodeDecodeError):
-                return database
         return self._connected(_ORDINARY)
 
     def _connected(self, mode: str) -> sqlite3.Connection:

@@ -66,8 +66,17 @@ def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None
     (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0]
     if not all(type(each) is int for each in (epoch, seq, highest)):
         raise _other_type(f"session {session_id}: a number of its rows")
-    kept = counted_stats(database, key) if stats is None else kept_stats(session_id, stats)
-    return Loaded(key, info, epoch, max(seq, highest), kept)
+    return Loaded(key, info, epoch, max(seq, highest), _stats(database, key, session_id, stats))
+
+
+def _stats(database: sqlite3.Connection, key: int, session_id: str, kept: bytes | None) -> Stats:
+    """What the row of the session says that its rows add up to; counted where it says nothing, or nothing readable."""
+    if kept is not None:
+        try:
+            return kept_stats(session_id, kept)
+        except CorruptSession:
+            pass  # the rows are what counts; the next commit writes it anew
+    return counted_stats(database, key)
 
 
 def list_sessions(database: sqlite3.Connection) -> list[SessionInfo]:
