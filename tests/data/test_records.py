@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from agentlane import Agent, Prompt, Tool, ToolContext, open_session
 from agentlane.data import addresses, codec
 from agentlane.data.entries import Custom
-from agentlane.data.inbox import QueuedItem
-from agentlane.data.messages import TextPart, ToolResultMessage, user
+from agentlane.data.inbox import QueuedInput, QueuedItem
+from agentlane.data.messages import AssistantMessage, TextPart, ToolCallPart, ToolResultMessage, user
 from agentlane.data.operations import Generating, LaneState, Placed, Tools
 from agentlane.data.records.check import RecordCheck
 from agentlane.data.records.faults import KINDS, Fault
@@ -235,8 +235,60 @@ DAMAGES: dict[str, Damage] = {
     ),
     "a queued item on a lane that is not there": Damage(
         "inbox",
-        lambda at: {f"inbox/other|{_item(at).entries[0]}"},
-        lambda at: at.values.update({addresses.inbox("other", _item(at).entries[0]): codec.encode(_item(at))}),
+        lambda at: {f"inbox/other|{GHOST}"},
+        lambda at: at.values.update(
+            {
+                addresses.inbox("other", GHOST): codec.encode(QueuedItem(kind="steer", entries=(GHOST,), order=1)),
+                addresses.pending_entry(GHOST): codec.encode(user("x")),
+            }
+        ),
+    ),
+    "queued items that share an entry": Damage(
+        "inbox",
+        lambda at: {f"inbox/main|{GHOST}"},
+        lambda at: at.values.update(
+            {
+                addresses.inbox("main", GHOST): codec.encode(
+                    QueuedItem(kind="steer", entries=(GHOST, _item(at).entries[0]), order=99)
+                ),
+                addresses.pending_entry(GHOST): codec.encode(user("x")),
+            }
+        ),
+    ),
+    "a queued message that cannot be read": Damage(
+        "inbox",
+        lambda at: {str.join("/", at.queued)},
+        lambda at: at.values.update({addresses.pending_entry(_item(at).entries[0]): b"{"}),
+    ),
+    "what an abort gave back, without the abort": Damage(
+        "left_over",
+        lambda at: {f"op.returned/{at.op}"},
+        lambda at: at.set(addresses.op_returned(at.op), []),
+        operation=True,
+    ),
+    "what an abort gave back and waits still": Damage(
+        "reserved_id",
+        lambda at: {f"op.returned/{at.op}"},
+        lambda at: at.set(
+            addresses.op_returned(at.op),
+            [QueuedInput(id=_item(at).entries[0], kind="follow_up", content=(user("x"),))],
+        ),
+        operation=True,
+    ),
+    "a receipt under another request's id": Damage(
+        "receipt",
+        lambda at: {"receipt/main|q"},
+        lambda at: at.values.update({addresses.receipt("main", "q"): _receipt(at)}),
+    ),
+    "a receipt of another item": Damage(
+        "receipt", lambda at: {"receipt/main|r"}, lambda at: _change_receipt(at, kind="steer")
+    ),
+    "a request that waits without a receipt": Damage(
+        "receipt", lambda at: {"receipt/main|r"}, lambda at: _forget(at, addresses.RECEIPT)
+    ),
+    "one result too many": Damage("stray_result", lambda at: {f"entry {GHOST}"}, lambda at: _one_too_many(at)),
+    "a count of entries that is another": Damage(
+        "stats", lambda at: {"stats"}, lambda at: setattr(at, "stats", replace(at.stats, entries=1))
     ),
     "a queued item that names other entries": Damage(
         "inbox",
@@ -385,6 +437,12 @@ DAMAGES: dict[str, Damage] = {
         lambda at: {f"entry {_first(at)}"},
         lambda at: at.change(_first(at), codec.encode(Custom(type="x"))),
     ),
+    "frames that cannot be read": Damage(
+        "undecodable",
+        lambda at: {f"pending.frames/{at.op}|{GHOST}"},
+        lambda at: at.elements.append(ElementRow(addresses.pending_frames(at.op, GHOST), 9, b"{")),
+        operation=True,
+    ),
     "a state that cannot be read": Damage(
         "undecodable",
         lambda at: {f"op.state/{at.op}"},
@@ -462,6 +520,15 @@ def _change_receipt(at: Records, **changes: Any) -> None:
 def _charge(at: Records, row: UsageRow) -> None:
     at.ledger.append(LedgerRow(20_000, 1, row))
     at.stats = replace(at.stats, usage=at.stats.usage.plus(row))
+
+
+def _one_too_many(at: Records) -> None:
+    """An answer with one call, its result, and another one."""
+    answer, result = CountingIds(series=98).new(), CountingIds(series=97).new()
+    calls = AssistantMessage(content=(ToolCallPart(id="c", name="quick"),), stop_reason="tool_calls")
+    at.add(None, calls, "assistant", answer)
+    at.add(answer, ToolResultMessage(call_id="c", name="quick", content=()), "tool_result", result)
+    at.add(result, ToolResultMessage(call_id="c", name="quick", content=()), "tool_result")
 
 
 def _settle(at: Records) -> None:

@@ -310,6 +310,17 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
         True,
     ),
     "what waits": (_sql("DELETE FROM value WHERE namespace = 'inbox'"), {"set_aside"}, False),
+    "the receipt of what waits": (_sql("DELETE FROM value WHERE namespace = 'receipt'"), {"receipt"}, False),
+    "a receipt that says something else": (
+        _sql("UPDATE value SET payload = replace(payload, 'follow_up', 'steer') WHERE namespace = 'receipt'"),
+        {"receipt", "set_aside"},
+        False,
+    ),
+    "a branch that nobody runs on": (
+        _sql("UPDATE value SET payload = '0' WHERE namespace = 'branch.tip' AND key = 'b'"),
+        {"set_aside", "new_branch"},
+        False,
+    ),
     "a terminal record": (
         _sql("UPDATE value SET payload = 'null' WHERE namespace = 'result'"),
         {"unreadable_record", "set_aside"},

@@ -15,6 +15,7 @@ RepairCode: TypeAlias = Literal[
     "lost_result",
     "new_branch",
     "new_root",
+    "receipt",
     "set_aside",
     "unreadable_entry",
     "unreadable_record",

@@ -17,7 +17,8 @@ Status: TypeAlias = Literal["completed", "failed", "aborted"]
 class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The terminal record (``result/{op}``), written once in the commit that ends the operation.
 
-    ``code`` refines the status: ``length``, ``restarts_exhausted``, ``model_unavailable``, or the error's own code.
+    ``code`` refines the status: ``length``, ``restarts_exhausted``, ``model_unavailable``, ``uncertain`` (ended by a
+    repair), or the error's own code.
     ``returned`` is the input that an abort found waiting; ``next_operation`` was opened in the same commit, with the
     submitted messages that nothing had taken as its prompt, and is driven by whoever drives it.
     """

@@ -13,7 +13,7 @@ from agentlane.data import addresses, codec
 from agentlane.data.approvals import Decision
 from agentlane.data.entries import EntryBody, kind_of
 from agentlane.data.findings import VerifyReport
-from agentlane.data.inbox import QueuedInput
+from agentlane.data.inbox import QueuedInput, QueuedItem, Receipt, queued_digest
 from agentlane.data.messages import AssistantMessage, ToolCallPart, UserPart
 from agentlane.data.records import standing_in
 from agentlane.data.records.check import KINDS as NAMESPACES
@@ -22,6 +22,7 @@ from agentlane.data.records.operations import owner_of
 from agentlane.data.repairs import RepairCode, RepairNote, RepairReport
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import UsageTotals
+from agentlane.data.writes import Address
 from agentlane.ids import DERIVED_MAX, Uuid7Source, derive
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, ValueRow
 from agentlane.storage.record_findings import SoundnessCheck, is_decoded
@@ -55,6 +56,7 @@ class Mended:
         self._progress: dict[str, tuple[UserPart, ...]] = {}
         self._answers = self.mending.answers()
         self._usage: dict[str, UsageTotals] = dict.fromkeys(self.mending.closed, UsageTotals())
+        self._untold = {entry for item in self.mending.untold.values() for entry in item.entries}
         self._decisions: dict[str, list[Decision]] = {}
         self._returned: dict[str, tuple[QueuedInput, ...]] = {}
         self._aside: list[ElementRow | ValueRow] = []
@@ -123,6 +125,8 @@ class Mended:
     def _takes(self, namespace: str, key: str, payload: bytes) -> bool:
         """Whether a value goes into what is made of it."""
         mending = self.mending
+        if namespace == addresses.PENDING_ENTRY and key in self._untold:
+            self._contents[key] = payload
         if namespace == addresses.PENDING_ENTRY and key in mending.stand_ins and mending.content_of(key):
             self._contents[key] = payload
             return True
@@ -233,8 +237,23 @@ class Mended:
         for name, tip in self.mending.branches.items():
             self.note("new_branch", f"branch.tip/{name}", f"no branch led to {tip} any more; this one does")
             yield ValueRow(addresses.branch_tip(name), codec.encode(tip))
+        for key, item in self.mending.untold.items():
+            self.note("receipt", f"receipt/{key}", "it is lost, or wrong, and was made again of what waits")
+            yield ValueRow(Address(addresses.RECEIPT, key), codec.encode(self._receipt(key, item)))
         for id in self.mending.ended:
             yield ValueRow(addresses.result(id), codec.encode(self._end(id)))
+
+    def _receipt(self, key: str, item: QueuedItem) -> Receipt:
+        lane, _, request_id = key.partition("|")
+        payloads = [self._contents[entry] for entry in item.entries]
+        return Receipt(
+            request_id=request_id,
+            lane=lane,
+            kind=item.kind,
+            entries=item.entries,
+            digest=queued_digest(item.kind, payloads, submitted=item.submitted),
+            submitted=item.submitted,
+        )
 
     def _end(self, id: str) -> OperationResult:
         mending, operations = self.mending, self._check.operations

@@ -68,6 +68,11 @@ class InboxRecords:
         """Receipts that say that their message waits."""
         return set(self._waiting)
 
+    def is_told_of(self, key: str, item: QueuedItem) -> bool:
+        """Whether the receipt with this key says of the item that it waits."""
+        receipt = self._waiting.get(key)
+        return receipt is not None and (receipt.entries, receipt.kind) == (item.entries, item.kind)
+
     def stale_receipts(self) -> list[str]:
         """Receipts of what is said to wait, and does not."""
         waiting = self._waits()

@@ -17,6 +17,7 @@ from bisect import bisect_left, insort
 from typing import NamedTuple
 
 from agentlane.data import addresses, codec
+from agentlane.data.inbox import QueuedItem
 from agentlane.data.messages import ToolResultMessage
 from agentlane.data.operations import LaneConfig, LaneState, OutcomeReady, Tools
 from agentlane.data.records.check import RecordCheck
@@ -55,7 +56,7 @@ class Mending:
         self._ledger_seqs = ledger_seqs
         self._completed: dict[str, str] = {}  # entries inside a batch that is completed, with the last result
         self._taken: list[int] = []  # numbers that were given out below the last one, rising
-        self.last_seq = last_seq
+        self.last_seq = self._last_read = last_seq
         self.tips = dict(self._operations.tips)
         self.closed: dict[str, str] = {}
         """Operations that are ended, with the reason."""
@@ -98,7 +99,7 @@ class Mending:
         if namespace == addresses.INBOX:
             return key in self._items
         if namespace == addresses.RECEIPT:
-            return key not in self._stale
+            return key not in self._stale and key not in self.untold
         if namespace == addresses.LABEL:
             return key in self._entries or key in self.stand_ins
         if namespace == addresses.RESULT:
@@ -312,6 +313,8 @@ class Mending:
         """Tell which items, contents and receipts stay."""
         inbox, pending = self._check.inbox, self._operations.pending
         self._items: set[str] = set()
+        self.untold: dict[str, QueuedItem] = {}
+        """What waits and whose receipt is lost, or says something else, by the receipt's key."""
         self._waiting: set[str] = set()
         requests: set[str] = set()
         for key, item in inbox.items.items():
@@ -323,7 +326,11 @@ class Mending:
             if there and key not in inbox.bad and lane in self.lane_states:
                 self._items.add(key)
                 self._waiting.update(item.entries)
-                requests.add(f"{lane}|{item.request_id}")
+                if item.request_id is not None:
+                    receipt = f"{lane}|{item.request_id}"
+                    requests.add(receipt)
+                    if not inbox.is_told_of(receipt, item):
+                        self.untold[receipt] = item
         for id, state in self._operations.states.items():
             if isinstance(state, Tools) and id in self._operations.metas and id not in self.closed:
                 staged = (i for i, call in enumerate(state.calls) if isinstance(call, OutcomeReady))
@@ -332,7 +339,9 @@ class Mending:
 
     def _name_ends(self) -> None:
         """Where entries are lost, give a branch to every end of the tree that none leads to."""
-        if not self.lost_entries:
+        lost_tips = any(space == addresses.BRANCH_TIP for space, _ in self._operations.unreadable)
+        lost_values = self._trusted_from > self._last_read  # any of them, tips too
+        if not (self.lost_entries or lost_tips or lost_values):
             return
         entries = self._entries
         led_to = bytearray(len(entries))
