@@ -62,8 +62,9 @@ def open_session(
     ``target``: a path (``.db``, ``.sqlite``, ``.sqlite3``: SQLite; ``.jsonl``: one session's file; else a folder of
     JSONL sessions; the case of a suffix does not count), ``":memory:"``, or a store. Without ``session_id``: the
     store's only session, made if there is none and ``create`` is true; a ``session_id`` is only looked for: ``await
-    store.create(session_id)`` makes one. Opening an existing session writes nothing and starts nothing. Of two that
-    open a new place at once, one makes its session. Cancelled, it leaves no owner; the session may have been made.
+    store.create(session_id)`` makes one. Opening an existing session starts nothing, and writes nothing but what brings
+    a file of an older format to this version's, where it is opened for writing. Of two that open a new place at once,
+    one makes its session. Cancelled, it leaves no owner; the session may have been made, or migrated.
 
     ``durability``: ``disk`` (a commit survives power loss) or ``process`` (it survives ``kill -9``); of a store that is
     handed in, the store's own counts.
@@ -78,7 +79,8 @@ def open_session(
     ``seed`` (of retry jitter) and ``probe`` are for tests.
 
     Raises ``UnknownSession`` for an id that is not there, for none with ``create=False``, or, listing them, for several
-    when none is named; ``SessionOwned``, ``StoreOwned``, ``CorruptSession``, ``UnsupportedFormat``. An id, a
+    when none is named; ``SessionOwned``, ``StoreOwned``, ``CorruptSession``, ``UnsupportedFormat`` (also for a session
+    that only a newer version may write: it can be opened read-only). An id, a
     path, metadata or an option that cannot be one: ``InvalidName``, ``InvalidMessage`` or ``InvalidDefinition``.
     """
     return SessionOpener(_Open(target, session_id, create, read_only, durability, metadata, clock, ids, seed, probe))

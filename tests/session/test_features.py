@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agentlane import ListAddress, Session, UnsupportedFormat, ValueAddress
+from agentlane import InvalidWrite, ListAddress, Session, UnsupportedFormat, ValueAddress
 from agentlane.data import features
 from agentlane.data.features import Feature
-from agentlane.data.writes import SetValue, Write
+from agentlane.data.writes import InsertEntry, SetValue, Write
 from agentlane.storage.contract import ValueRow
 from agentlane.testing import FailingStore, FaultPlan
 from agentlane.testing.matrix.lives import bury
@@ -126,6 +126,17 @@ async def test_copies_are_marked_as_what_they_are_of(place: Place) -> None:
             await place.open(copy)
         with later_version():
             assert await marks(await place.open(copy, read_only=True)) == {"new.values": b'{"since":"9.1.0"}'}
+
+
+async def test_a_commit_that_is_refused_has_marked_nothing(place: Place) -> None:
+    with later_version():
+        session = await place.open()
+        refused = [SetValue(NEW.address, b"1"), InsertEntry("e1", "nowhere", "user", b"{}")]
+        with pytest.raises(InvalidWrite):
+            await session._runtime.submit(refused, lambda commit: None, "value")
+        assert (await marks(session), await session.value(NEW)) == ({}, None)
+        await session.set_value(NEW, 1)
+        assert await marks(session) == {"new.values": b'{"since":"9.1.0"}'}
 
 
 @pytest.mark.parametrize("where", ["before", "inside", "after"])

@@ -192,6 +192,7 @@ def sqlite(durability: Durability) -> Backend:
                 "half a file": lambda session_id: os.truncate(path, path.stat().st_size // 2),
             },
             make_newer=with_sql(f"PRAGMA user_version = {FORMAT_VERSION + 1}"),
+            make_older=with_sql("ALTER TABLE session DROP COLUMN stats", "PRAGMA user_version = 1"),
             content=lambda: content(folder),
         )
 

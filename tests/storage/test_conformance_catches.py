@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
 import pytest
 
 from agentlane.storage.contract import Store
@@ -18,7 +20,7 @@ from agentlane.testing.conformance import Check, ConformanceError, Failure, Harn
 from agentlane.testing.faults import FailingStore, Where
 from agentlane.testing.gates import GatedStore, Hold
 from tests.storage import broken
-from tests.storage.backends import TickingClock, memory
+from tests.storage.backends import TickingClock, memory, sqlite
 
 Kind: TypeAlias = type[broken.Broken] | type[broken.BrokenStore]
 KINDS: list[Kind] = [*broken.STORAGES, *broken.STORES]
@@ -75,6 +77,26 @@ async def failures(kind: Kind, rules: list[str]) -> AsyncIterator[Failure]:
                 return
 
 
+async def test_a_migration_that_loses_something_is_caught(tmp_path: Path) -> None:
+    @asynccontextmanager
+    async def harness() -> AsyncIterator[Harness]:
+        async with sqlite("process")(tmp_path) as given:
+
+            def make_older(session_id: str) -> None:
+                assert given.make_older is not None
+                given.make_older(session_id)
+                with closing(sqlite3.connect(tmp_path / "sessions.db")) as connection, connection:
+                    connection.execute("DELETE FROM value WHERE namespace = 'op.meta'")
+
+            yield msgspec.structs.replace(given, make_older=make_older)
+
+    name = "s30_an_older_format_is_read_as_it_is_and_migrated_by_its_first_owner"
+    with pytest.raises(ConformanceError) as caught:
+        await check_storage(harness, only=[name])
+
+    assert [(each.check, each.rule) for each in caught.value.report.failed] == [(name, "S30")]
+
+
 async def test_all_failures_are_told_together() -> None:
     def make_harness() -> AbstractAsyncContextManager[Harness]:
         return harness_of(lambda inner: make(broken.data.LosesTheTime, inner))
@@ -126,7 +148,7 @@ async def test_checks_are_chosen_by_name_and_by_rule(tmp_path: Path) -> None:
 def test_every_rule_is_cited_by_a_check() -> None:
     cited = {rule for each in conformance_checks() for rule in each.rules}
 
-    assert cited == {f"S{number}" for number in range(1, 30)}
+    assert cited == {f"S{number}" for number in range(1, 31)}
     names = [each.name for each in conformance_checks()]
     assert len(names) == len(set(names))
 

@@ -64,7 +64,7 @@ Reads
 
 Sessions and owners
     S19 ``create`` makes a session with a fresh or a given id and refuses an id that exists (``InvalidWrite``). ``open``
-        never creates (``UnknownSession``). Opening writes nothing.
+        never creates (``UnknownSession``). Opening writes nothing (but see S30).
     S20 ``open_operations()`` lists the values in namespace ``op.meta`` of every session without opening each, oldest
         first. ``op.meta`` payloads are JSON objects with text ``lane`` and integer ``started_at``.
     S21 One writable owner at a time: ``SessionOwned`` or ``StoreOwned`` at once for a second one, in the same process
@@ -98,6 +98,9 @@ Whole sessions
         these rules leave behind (a session that is new, at any commit, loaded, cleaned up) has no findings, and after a
         death none that lose anything; damage that S24 speaks of has at least one. ``UnknownSession`` for what is not
         there. A backend that has no such look declares that it does not verify.
+    S30 A session of an older format is read as it is, and not a byte changes for that. The first open for writing
+        brings it to the current format before anything else: whole at each moment, nothing lost of it, operations that
+        are open included; where that fails the session is there as it was.
 """
 
 from __future__ import annotations
@@ -284,7 +287,7 @@ class Snapshot(Protocol):
 
 
 class SessionStorage(Protocol):
-    """One open session (rules S1-S29). Reads may be called while commits are pending."""
+    """One open session (rules S1-S30). Reads may be called while commits are pending."""
 
     @property
     def info(self) -> SessionInfo: ...

@@ -196,7 +196,8 @@ class SqliteStore(Exchange, Repairing):
                 await on_new_thread(lambda: make_database(self.path, durability=durability, insist=insist))
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SqliteSession:
-        """Open a session that exists; nothing is written. ``UnknownSession``, ``SessionOwned``, ``StoreOwned``.
+        """Open a session that exists; nothing is written but what brings a file of an older format to this version's,
+        where it is opened for writing. ``UnknownSession``, ``SessionOwned``, ``StoreOwned``.
 
         A session that is opened read-only is seen as it is now: entries, usage, stats, branches, lanes, operations and
         list elements that its owner writes later are not. Labels and the application's values are as they are when

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agentlane.data.writes import Write
+from agentlane.data.writes import Address, SetValue, Write
 from agentlane.errors import CorruptSession, OwnershipLost, SessionFaulted, UnsupportedFormat
 from agentlane.storage.contract import Commit, Pending
 from agentlane.testing.conformance.bench import (
@@ -184,6 +184,31 @@ async def s24_a_newer_format_is_refused_and_left_as_it_is(bench: Bench) -> None:
         await bench.store.close()
         if before is not None and bench.harness.content:
             equal(bench.harness.content(), before, "S24", "bytes after a newer format was refused")
+
+
+@check("S30", needs=["make_older"])
+async def s30_an_older_format_is_read_as_it_is_and_migrated_by_its_first_owner(bench: Bench) -> None:
+    assert bench.harness.make_older is not None
+    session_id = await _stored_session(bench)
+    storage = await bench.store.open(session_id)
+    await storage.submit([SetValue(Address("op.meta", "op-a"), b'{"lane":"main","started_at":1}')])
+    wanted, operations = await dump(storage, [NAMESPACE, "op.meta"]), await bench.store.open_operations()
+    await bench.store.close()
+    bench.harness.make_older(session_id)
+    before = bench.harness.content() if bench.harness.content else None
+    for what in ("read as it is", "migrated", "opened once more"):
+        bench.store = bench.another_store()
+        equal(await bench.store.open_operations(), operations, "S30", f"open operations, before it is {what}")
+        storage = await bench.store.open(session_id, read_only=what == "read as it is")
+        equal(await dump(storage, [NAMESPACE, "op.meta"]), wanted, "S30", f"a session of an older format, {what}")
+        await bench.store.close()
+        if before is not None and bench.harness.content and what == "read as it is":
+            equal(bench.harness.content(), before, "S30", "bytes after an older format was read")
+    bench.store = bench.another_store()
+    storage = await bench.store.open(session_id)
+    commit = await storage.submit([bench.entry()])
+    equal(commit.stats.entries, wanted["stats"].entries + 1, "S30", "entries behind a migration")
+    await storage.close()
 
 
 async def _stored_session(bench: Bench) -> str:

@@ -35,6 +35,9 @@ class Harness(Struct, frozen=True, kw_only=True):
     make_newer: Callable[[str], None] | None = None
     """Make a session that is closed look as if a newer format had been used."""
 
+    make_older: Callable[[str], None] | None = None
+    """Make a session that is closed one of an older format, as a version wrote it that knew no newer one."""
+
     content: Callable[[], Mapping[str, bytes]] | None = None
     """Every byte that the place holds, by name, locks and the like left out. Called while nothing is open."""
 
