@@ -125,7 +125,7 @@ async def test_opening_asks_for_no_history(place: Place, lanes: int) -> None:
         for number in range(lanes):
             await session.lane(f"lane-{number}", agent_of("fine"))
         assert set(store.reads) <= {"values", "value", "entries"}, store.reads
-        assert sum(store.reads.values()) <= 6, store.reads
+        assert sum(store.reads.values()) <= 10, store.reads
         lane = await session.lane("lane-1", agent_of("fine"))
         store.reads.clear()
         await lane.run("go")

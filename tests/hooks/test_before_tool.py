@@ -9,7 +9,7 @@ import pytest
 
 from agentlane import BeforeTool, Block, Prompt, SessionClosed, WouldDeadlock, hook
 from agentlane.data import codec
-from agentlane.driver.lane_core import arguments_digest
+from agentlane.data.approvals import arguments_digest
 from agentlane.ids import call_id
 from agentlane.testing import FaultPlan, GatedStore, ScriptedModel, call, raw_call
 from agentlane.testing.matrix.lives import bury
