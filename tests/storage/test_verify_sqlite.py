@@ -14,7 +14,7 @@ from agentlane.data.findings import VerifyReport
 from agentlane.data.usage import Usage, UsageRow
 from agentlane.data.writes import Address, AppendElement, InsertEntry, InsertUsage, SetValue, Write
 from agentlane.errors import UnknownSession
-from agentlane.storage.contract import EntryRow, Row, ValueRow
+from agentlane.storage.contract import EntryRow, LedgerRow, Row, ValueRow
 from agentlane.storage.schema import PAGE_BYTES
 from agentlane.testing.clock import ManualClock
 from tests.storage.test_sqlite_bytes import GROUPS, SUFFIXES, Sample, store_at
@@ -251,7 +251,9 @@ async def test_of_a_damaged_page_the_rows_on_the_others_are_read(tmp_path: Path,
     assert report.findings == () and len(all_rows) == 480
     pages = len(content) // PAGE_BYTES
     read = 0
-    for page in range(1, pages, 5 if whole else 23):
+    with_ledger = [each for each in range(1, pages) if b"us60" in content[each * PAGE_BYTES : (each + 1) * PAGE_BYTES]]
+    gaps = 0
+    for page in sorted({*range(1, pages, 9 if whole else 23), *with_ledger}):
         damaged = bytearray(content)
         damaged[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = b"\xa5" * PAGE_BYTES
         path.write_bytes(damaged)
@@ -264,7 +266,10 @@ async def test_of_a_damaged_page_the_rows_on_the_others_are_read(tmp_path: Path,
         assert set(rows) <= set(all_rows), page
         assert not missing or report.losses, (page, len(missing), report)
         read += len(rows) > 400
-    assert read > pages // (10 if whole else 46)
+        ledger = [row.row.id for row in rows if isinstance(row, LedgerRow)]
+        gaps += "us60" not in ledger and {"us0", "us119"} <= set(ledger)
+    assert gaps > 0, "rows of the ledger behind damaged ones"
+    assert read > pages // (18 if whole else 46)
 
 
 async def test_flipped_bytes_are_found_where_sqlite_can_know(sample: Sample, whole: bool) -> None:
@@ -295,6 +300,22 @@ async def test_a_file_that_was_cut_is_damaged_and_what_is_left_of_it_is_read(sam
         report, rows = await look(sample.put({"": sample.closed[:size]}))
         assert report.findings, size
         assert set(rows) <= set(whole_rows())
+
+
+async def test_files_that_are_not_all_there_are_whole_as_far_as_they_go(sample: Sample) -> None:
+    """Without the index of its log, which SQLite makes again, and with what a killed making left beside it."""
+    path = sample.put({each: sample.live[each] for each in ("", "-wal")})
+    store = store_at(path)
+    report = await store.verify("s")
+    assert report.findings == () and await rows_of(await store.salvage("s")) == whole_rows()
+    report, rows = await look(sample.put({"": sample.live[""]}))  # that something is missing cannot be known
+    assert report.findings == () and len(rows) < len(whole_rows())
+    Path(sample.folder / f".x.db.{'a' * 16}.new-wal").write_bytes(b"half")
+    report, rows = await look(sample.put({"": sample.closed}))
+    assert [(each.code, each.place, each.loses) for each in report.findings] == [
+        ("leftover", f".x.db.{'a' * 16}.new-wal", False)
+    ]
+    assert rows == whole_rows()
 
 
 async def test_a_log_of_another_database_shows_as_rows_that_do_not_belong_together(
@@ -334,6 +355,25 @@ async def test_a_search_index_that_says_something_else_is_told_and_loses_nothing
         sample.closed = content
         report, _ = await look(changed(sample, statement))
         assert [(each.code, each.place, each.loses) for each in report.findings] == [("search_index", where, False)]
+
+
+async def test_an_owner_that_comes_and_goes_meanwhile(sample: Sample) -> None:
+    """What was nobody's file has an owner between two pages, who changes it and goes; the rows are those of before."""
+    path = sample.put({"": sample.closed})
+    store = store_at(path)
+    salvage = await store.salvage("s")
+    for _ in range(3):
+        assert [row async for page in salvage.pages() for row in page] == whole_rows()
+        storage = await store.open("s")
+        await storage.submit(
+            [InsertEntry(f"new{storage.epoch}", "e3", "user", b"1"), SetValue(Address("app.test", "a"), b"9")]
+        )
+        assert [row async for page in salvage.pages() for row in page] == whole_rows()
+        await storage.close()
+    await salvage.close()
+    assert len(salvage.findings) == 0
+    await (await store.open("s")).close()  # who closes last takes the log along, and a reader cannot
+    assert sorted(each.name for each in path.parent.glob("x.db*")) == ["x.db", "x.db.lock"]
 
 
 async def test_beside_an_owner_that_commits(tmp_path: Path) -> None:

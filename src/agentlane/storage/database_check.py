@@ -20,6 +20,7 @@ from agentlane.storage.contract import ElementRow, SessionInfo, ValueRow
 from agentlane.storage.damaged_tables import Damage, tried
 from agentlane.storage.index import check_payload, check_texts
 from agentlane.storage.lock import is_held
+from agentlane.storage.sqlite_connect import leftovers
 from agentlane.storage.sqlite_stats import counted_stats, kept_stats
 
 REPAIR = "repair the session into a copy, or restore it from a backup"
@@ -99,6 +100,10 @@ def check_file(
     if missing:
         text = f"the tables {', '.join(missing)} are missing"
         return Checked([*findings, row_finding(path, "database", "", text, loses=True)], False, True, [])
+    for name in leftovers(path):
+        text = "what somebody was making the file with when that process died"
+        advice = "it is not needed, and goes when a file is next made there; delete it when you like"
+        findings.append(Finding(code="leftover", place=name, text=text, advice=advice))
     damages = _damages(path, database)
     unowned, strangers = _strangers(path, loading, database)
     return Checked([*findings, *damages, *strangers], True, bool(damages), unowned)

@@ -15,12 +15,16 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from agentlane.errors import CorruptSession, UnsupportedFormat
+from agentlane.storage.hop import Result
 from agentlane.storage.sqlite_connect import STATEMENTS_MAX, check_kind, has_log, uri_of
-from agentlane.storage.sqlite_file import Looking
+from agentlane.storage.sqlite_file import JOIN_S, Looking
 from agentlane.storage.sqlite_thread import DatabaseThread
+from agentlane.waiting import finish
 
 T = TypeVar("T")
 
+MOVES_MAX = 8
+"""How often a file that nobody seems to use may have changed before it is read as one that somebody uses."""
 _STILL = "mode=ro&immutable=1"
 _ORDINARY = "mode=ro"
 
@@ -37,7 +41,7 @@ class Look:
         self._marked = Looking(path, self._check_kind)
         self._thread: DatabaseThread | None = None
         self._still: tuple[int, int, int] | None = None  # what the file was, where it is taken not to change
-        self._stirred = False  # it has changed once when it was not to
+        self._moves = 0  # how often it has changed all the same
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a query. Once more, if the file was taken to be nobody's and somebody has opened it meanwhile."""
@@ -52,7 +56,7 @@ class Look:
             else:
                 if not self._moved():
                     return found
-            self._stirred = True
+            self._moves += 1
             self._thread.stop()
             self._thread = None
 
@@ -60,14 +64,29 @@ class Look:
         """Numbers of sessions that this process is loading into the file."""
         return self._marked.loading()
 
-    def close(self) -> None:
-        """Let go of the file; a query that runs is broken off."""
+    async def end(self) -> None:
+        """Let go of the file, and wait for that to the end even when cancelled; a query that runs is broken off."""
+        thread, done = self._thread, Result[None]()
+        self.let_go(then=lambda: done.succeed(None))
+        try:
+            await finish(done.future)
+        finally:
+            if thread is not None:
+                thread.join(JOIN_S)
+
+    def let_go(self, *, then: Callable[[], None] = lambda: None) -> None:
+        """Let go of the file without waiting for it; ``then`` is called, on any thread, when it is done."""
         thread, self._thread = self._thread, None
-        if thread is None:
+
+        def ended() -> None:
             self._marked.end()
-            return
-        thread.interrupt()
-        thread.stop(then=self._marked.end)
+            then()
+
+        if thread is None:
+            ended()
+        else:
+            thread.interrupt()
+            thread.stop(then=ended)
 
     def _moved(self) -> bool:
         return self._still is not None and (self._still != _state(self.path) or _in_use(self.path))
@@ -80,7 +99,7 @@ class Look:
 
     def _connect(self) -> sqlite3.Connection:
         self._still = None
-        if not self._stirred and not _in_use(self.path):
+        if self._moves < MOVES_MAX and not _in_use(self.path):
             self._still = _state(self.path)
             return self._connected(_STILL)
         return self._connected(_ORDINARY)

@@ -40,7 +40,7 @@ async def salvage_database(path: str, session_id: str, *, busy_timeout_ms: int, 
             for finding in checked.findings:
                 findings.add(finding)
             if not checked.readable:
-                look.close()
+                await look.end()
                 return NothingSalvaged(session_id, findings)
             copied, found = await look.read(partial(copy_session, path, session_id, checked.unowned))
         for finding in found:
@@ -48,11 +48,14 @@ async def salvage_database(path: str, session_id: str, *, busy_timeout_ms: int, 
         if copied is None:
             if not found:
                 raise unknown
-            look.close()
+            await look.end()
             return NothingSalvaged(session_id, findings)
         return SqliteSalvage(look, copied, findings, damaged=checked.damaged)
+    except GeneratorExit:
+        look.let_go()
+        raise
     except BaseException:
-        look.close()
+        await look.end()
         raise
 
 
@@ -85,12 +88,14 @@ class SqliteSalvage:
         return _Pages(self._read, self._steps())
 
     async def close(self) -> None:
-        self.release()
+        if not self._closed:
+            self._closed = True
+            await self._look.end()
 
     def release(self) -> None:
         if not self._closed:
             self._closed = True
-            self._look.close()
+            self._look.let_go()
 
     async def _read(self, query: Query) -> Any:
         with translated(self._look.path):

@@ -177,13 +177,16 @@ def _fill_database(temporary: str, path: str, *, durability: Durability, insist:
         database.close()
 
 
-def _remove_leftovers(path: str) -> None:
-    """Remove what making the file left behind, files of SQLite's included."""
+def leftovers(path: str) -> list[str]:
+    """Names of what making the file left behind, files of SQLite's included; or of what somebody makes it with now."""
     folder, name = os.path.split(path)
     leftover = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.new(-journal|-wal|-shm)?")
-    for each in os.listdir(folder):
-        if leftover.fullmatch(each):
-            os.unlink(os.path.join(folder, each))
+    return sorted(each for each in os.listdir(folder) if leftover.fullmatch(each))
+
+
+def _remove_leftovers(path: str) -> None:
+    for each in leftovers(path):
+        os.unlink(os.path.join(os.path.dirname(path), each))
 
 
 @contextmanager
