@@ -17,8 +17,8 @@ from agentlane.session_data import SessionData
 from agentlane.storage.contract import Compacted, SessionInfo, Store
 
 if TYPE_CHECKING:  # most programs do none of this to most sessions: what it takes is imported when it is asked for
-    from agentlane.forking import Scope
     from agentlane.storage.exchange import ExchangeFile
+    from agentlane.storage.forks import Scope
     from agentlane.storage.open import Target
 
 

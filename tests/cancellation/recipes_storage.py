@@ -10,6 +10,7 @@ from agentlane.storage import (
     Address,
     EntryRow,
     Exchange,
+    Forking,
     JsonlStore,
     Repairing,
     Row,
@@ -76,6 +77,13 @@ async def export(world: World) -> Call:
     store = world.store
     assert isinstance(store, Exchange)
     return lambda: store.export("s", io.BytesIO())
+
+
+@recipe("Forking.fork")
+async def fork(world: World) -> Call:
+    store = world.store
+    assert isinstance(store, Forking)
+    return lambda: store.fork("s", session_id="u")
 
 
 @recipe("Exchange.import_session")
@@ -217,6 +225,22 @@ async def snapshot(world: World) -> Call:
         taken = await storage.snapshot()
         try:
             async for _ in taken.pages():
+                pass
+        finally:
+            await taken.close()
+
+    return call
+
+
+@recipe("Snapshot.branch_pages")
+async def branch_pages(world: World) -> Call:
+    storage = await written(world)
+    tip = (await storage.scan())[-1].id
+
+    async def call() -> None:
+        taken = await storage.snapshot()
+        try:
+            async for _ in taken.branch_pages(tip):
                 pass
         finally:
             await taken.close()

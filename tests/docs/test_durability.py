@@ -393,6 +393,7 @@ HOLDERS = (
     "Store",
     "Exchange",
     "Repairing",
+    "Forking",
     "JsonlStore",
     "SqliteStore",
     "MemoryStore",

@@ -21,7 +21,6 @@ from agentlane import (
     Settled,
     UnknownBranch,
     UnknownEntry,
-    forking,
     open_session,
 )
 from agentlane.errors import (
@@ -34,7 +33,7 @@ from agentlane.errors import (
     UnknownSession,
     WrongLoop,
 )
-from agentlane.storage import Address, AppendElement, MemoryStore, Row, SessionInfo
+from agentlane.storage import Address, AppendElement, MemoryStore, Row, SessionInfo, forks
 from agentlane.testing import check_invariants
 from agentlane.testing.wrapping import WrappedStore
 from tests.session.copies import Rows, play, rows_in, rows_of, speaker
@@ -236,7 +235,7 @@ async def test_a_fork_is_of_one_moment(place: Place, scope: Any) -> None:
 
 async def test_a_fork_is_cut_at_each_entry_of_every_kind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parents are there wherever it is cut: inside a batch, before its answer, at the root (then it is empty)."""
-    monkeypatch.setattr(forking, "_PATH_ROWS", 3)
+    monkeypatch.setattr(forks, "_PATH_ROWS", 3)
     session = await place.open()
     lane = await session.lane("main", speaker())
     await lane.append_custom("note", {"first": True})

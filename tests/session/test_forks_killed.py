@@ -103,11 +103,11 @@ async def test_killed_at_each_call_of_the_file_system(tmp_path: Path) -> None:
 
 FORKER = """
 import asyncio, os, sys
-from agentlane import forking, open_session
-from agentlane.storage import JsonlStore, SqliteStore
+from agentlane import open_session
+from agentlane.storage import JsonlStore, SqliteStore, forks
 
 folder, kind, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-kept, pages = forking._Rows, 0
+kept, pages = forks.Rows, 0
 
 async def rows(*arguments):
     global pages
@@ -120,7 +120,7 @@ async def rows(*arguments):
         os._exit(9)
 
 async def main():
-    forking._Rows = rows
+    forks.Rows = rows
     name = "s.db" if kind == "sqlite" else "sessions"
     session = await open_session(os.path.join(folder, name), session_id="s")
     await session.fork(session_id="f")

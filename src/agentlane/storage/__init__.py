@@ -37,6 +37,7 @@ from agentlane.storage.contract import (
 
 if TYPE_CHECKING:
     from agentlane.storage.exchange import Exchange, ExchangeFile
+    from agentlane.storage.forks import Forking
     from agentlane.storage.jsonl import JsonlStore
     from agentlane.storage.memory import MemoryStore
     from agentlane.storage.repairing import Repairing
@@ -60,6 +61,7 @@ __all__ = [
     "Exchange",
     "ExchangeFile",
     "Findings",
+    "Forking",
     "Found",
     "InsertEntry",
     "InsertUsage",
@@ -90,6 +92,7 @@ _HOMES = {
     "Exchange": "exchange",
     "ExchangeFile": "exchange",
     "Findings": "salvage",
+    "Forking": "forks",
     "JsonlStore": "jsonl",
     "MemoryStore": "memory",
     "Repairing": "repairing",

@@ -281,6 +281,12 @@ class Snapshot(Protocol):
         each list, then values. May be called again, for all of it from the start."""
         ...
 
+    def branch_pages(self, tip: str | None) -> AsyncIterator[Sequence[Row]]:
+        """As ``pages``, but of the entries those alone that lie on the path from ``tip`` to the root (None: none), no
+        other being read for it, and no ledger rows. Reading them raises ``UnknownEntry`` for a tip that is none of the
+        snapshot's entries."""
+        ...
+
     async def close(self) -> None:
         """Give up what keeps it readable; twice does nothing."""
         ...

@@ -44,7 +44,8 @@ class Exchange:
 
         ``file`` is a path, at which nothing may be (whole and synced on return, else not there), or a binary file
         object, which is written on from where it stands, and is neither closed nor synced; written in part it is
-        refused by ``import_session``. Page by page: memory is bounded.
+        refused by ``import_session``. Page by page: memory is bounded. The death of the process may leave a part beside
+        the path, ``.{name}.new``, and a lock file, ``{name}.lock``: the next export to that path removes both.
 
         ``UnknownSession``; ``InvalidWrite`` for a path at which there is something, ``InvalidName`` for one where
         nothing can be, ``SessionOwned`` while another export is written there; ``OSError`` of the file;

@@ -6,13 +6,15 @@ and lists the places are copied. Whoever replaces the index of an open storage l
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address
-from agentlane.errors import SessionClosed
+from agentlane.errors import SessionClosed, UnknownEntry
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, SessionInfo, ValueRow
 from agentlane.storage.index import P, SessionIndex, decode_usage
 
@@ -76,19 +78,36 @@ class IndexSnapshot(Generic[P]):
 
     def pages(self) -> AsyncIterator[Sequence[Row]]:
         """Every row (S25)."""
-        return _Pages(self._pages())
+        return _Pages(chain(self._entry_pages(range(self._entries)), self._ledger_pages(), self._other_pages()))
 
-    def _pages(self) -> Iterator[Sequence[Row]]:
+    def branch_pages(self, tip: str | None) -> AsyncIterator[Sequence[Row]]:
+        """The rows of one path (S25)."""
+        return _Pages(chain(self._path_pages(tip), self._other_pages()))
+
+    def _path_pages(self, tip: str | None) -> Iterator[Sequence[Row]]:
+        if tip is None:
+            return
+        row = self._index.row_of(tip)
+        if not 0 <= row < self._entries:
+            raise UnknownEntry(f"no entry {tip!r} is in the snapshot of session {self._info.id!r}", entry_id=tip)
+        rows = [each for each, _, _ in self._index.segments.path(row, newest_first=False)]
+        yield from self._entry_pages(array("I", rows))
+
+    def _entry_pages(self, wanted: Sequence[int]) -> Iterator[Sequence[Row]]:
         index = self._index
-        for rows, payloads in self._paged(range(self._entries), index.entry_places.__getitem__):
+        for rows, payloads in self._paged(wanted, index.entry_places.__getitem__):
             entries = map(index.entry, rows)
             yield [EntryRow(*entry[:5], payload) for entry, payload in zip(entries, payloads, strict=True)]
-        seqs = index.ledger_seqs
+
+    def _ledger_pages(self) -> Iterator[Sequence[Row]]:
+        index, seqs = self._index, self._index.ledger_seqs
         for numbers, payloads in self._paged(range(self._ledger), index.ledger_places.__getitem__):
             yield [
                 LedgerRow(seqs[number], index.time_of(seqs[number]), decode_usage(payload))
                 for number, payload in zip(numbers, payloads, strict=True)
             ]
+
+    def _other_pages(self) -> Iterator[Sequence[Row]]:
         for elements, payloads in self._paged(self._elements, lambda each: each[2]):
             yield [
                 ElementRow(address, seq, payload) for (address, seq, _), payload in zip(elements, payloads, strict=True)

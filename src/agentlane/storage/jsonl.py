@@ -31,6 +31,7 @@ from agentlane.storage.contract import (
 )
 from agentlane.storage.exchange import Exchange
 from agentlane.storage.files import FileSystem, let_go
+from agentlane.storage.forks import Forking
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.intake import Intake
 from agentlane.storage.jsonl_base import BaseFile, fresh_path
@@ -51,7 +52,7 @@ from agentlane.storage.searching import search_store
 from agentlane.storage.verifying import refusal
 
 
-class JsonlStore(Exchange, Repairing):
+class JsonlStore(Exchange, Forking, Repairing):
     """Sessions in files of one folder, which is made with the first session."""
 
     def __init__(

@@ -37,6 +37,7 @@ from agentlane.storage.contract import (
     SessionStorage,
 )
 from agentlane.storage.exchange import Exchange
+from agentlane.storage.forks import Forking
 from agentlane.storage.index import OPERATIONS, SessionIndex, encode_usage, operation_meta, stats_after
 from agentlane.storage.indexed import IndexedStorage
 from agentlane.storage.intake import Intake
@@ -47,7 +48,7 @@ from agentlane.storage.segments import NO_ROW
 _log = logging.getLogger("agentlane")
 
 
-class MemoryStore(Exchange, Repairing):
+class MemoryStore(Exchange, Forking, Repairing):
     """Sessions in memory. They survive neither power loss nor the end of the process, nor the store object."""
 
     def __init__(self, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:

@@ -38,6 +38,7 @@ from agentlane.storage.contract import (
     check_durability,
 )
 from agentlane.storage.exchange import Exchange
+from agentlane.storage.forks import Forking
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.paths import exists, usable
 from agentlane.storage.repairing import Repairing
@@ -56,7 +57,7 @@ T = TypeVar("T")
 Hits: TypeAlias = "list[SearchHit]"
 
 
-class SqliteStore(Exchange, Repairing):
+class SqliteStore(Exchange, Forking, Repairing):
     """Sessions in one SQLite file. ``Store`` of the contract (S1-S27).
 
     A store object holds nothing by itself. The file has an owner, a lock and threads while a session of it is open, or

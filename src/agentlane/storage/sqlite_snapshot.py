@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from agentlane.data.usage import Stats
 from agentlane.data.writes import Address
-from agentlane.errors import SessionClosed, UnknownSession
+from agentlane.errors import CorruptSession, SessionClosed, UnknownEntry, UnknownSession
 from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, SessionInfo, ValueRow
@@ -21,9 +21,8 @@ from agentlane.storage.index_snapshot import PAGE_BYTES, PAGE_ROWS
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Row)
-Found: TypeAlias = "list[tuple[Row, int]] | None"
-Query: TypeAlias = Callable[[sqlite3.Connection], "list[tuple[Row, int]]"]
-"""Rows with their numbers, and what finds some."""
+Query: TypeAlias = Callable[[sqlite3.Connection], Any]
+"""What is to be found before the next page: rows with their numbers, or where they lie."""
 
 
 class Read(Protocol):
@@ -85,6 +84,10 @@ class SqliteSnapshot:
         """Every row (S25). ``UnknownSession`` if the session is deleted meanwhile, by an owner beside a reader."""
         return _Pages(self._read, self._steps())
 
+    def branch_pages(self, tip: str | None) -> AsyncIterator[Sequence[Row]]:
+        """The rows of one path (S25), range by range of their places. ``UnknownSession`` as ``pages``."""
+        return _Pages(self._read, self._steps_of_branch(tip))
+
     async def close(self) -> None:
         """Nothing is held but what was copied."""
         self._closed = True
@@ -93,10 +96,18 @@ class SqliteSnapshot:
         if self._closed:
             raise SessionClosed(f"the snapshot of session {self.info.id!r} is closed", id=self.info.id)
 
-    def _steps(self) -> Generator[Query | Sequence[Row], Found, None]:
+    def _steps(self) -> Generator[Query | Sequence[Row], Any, None]:
         stats = self.stats
         yield from self._rows(schema.SCAN_ENTRIES, _entry, stats.entries)
         yield from self._rows(schema.SCAN_USAGE, _ledger_row, stats.usage.rows)
+        yield from self._copied()
+
+    def _steps_of_branch(self, tip: str | None) -> Generator[Query | Sequence[Row], Any, None]:
+        if tip is not None:
+            yield from self._path(tip)
+        yield from self._copied()
+
+    def _copied(self) -> Iterator[Sequence[Row]]:
         for rows in (self._elements, self._values):
             for page in paged(rows):
                 self._check_open()
@@ -104,7 +115,7 @@ class SqliteSnapshot:
 
     def _rows(
         self, statement: str, row_of: Callable[[tuple[Any, ...]], tuple[Row, int]], count: int
-    ) -> Generator[Query | Sequence[Row], Found, None]:
+    ) -> Generator[Query | Sequence[Row], Any, None]:
         """What ``statement`` finds of this session up to its last number, which are ``count`` rows."""
         after_seq, left = 0, count
         while left > 0:
@@ -112,17 +123,51 @@ class SqliteSnapshot:
             bounds = (self._loaded.key, after_seq, min(left, PAGE_ROWS))
             page = yield partial(_page, statement=statement, bounds=bounds, row_of=row_of)
             if not page or page[-1][1] > self.last_seq:
-                raise UnknownSession(f"session {self.info.id!r} was deleted while it was read", id=self.info.id)
+                raise self._deleted()
             after_seq = page[-1][1]
             left -= len(page)
             yield [row for row, _ in page]
+
+    def _path(self, tip: str) -> Generator[Query | Sequence[Row], Any, None]:
+        """The entries from the root to ``tip``, range by range."""
+        self._check_open()
+        parent: str | None = None
+        for low, high in (yield partial(self._ranges, tip=tip)):
+            at = low
+            while at <= high:
+                self._check_open()
+                bounds = (True, None, None, at, high, self._loaded.key, PAGE_ROWS)
+                page = yield partial(_page, statement=schema.WALK_OLDEST_FIRST, bounds=bounds, row_of=_entry)
+                if not page:
+                    raise self._deleted()
+                for row, _ in page:
+                    if row.parent_id != parent:
+                        raise CorruptSession(
+                            f"session {self.info.id!r}: entry {row.id!r} has another parent than its place",
+                            id=self.info.id,
+                        )
+                    parent = row.id
+                at += len(page)
+                yield [row for row, _ in page]
+
+    def _ranges(self, database: sqlite3.Connection, *, tip: str) -> list[tuple[int, int]]:
+        key = self._loaded.key
+        found = reads.entries(database, key, [tip])[0]
+        if found is not None and found.seq <= self.last_seq:
+            return reads.path_ranges(database, key, tip)
+        if not database.execute(schema.SELECT_SEQ, (key,)).fetchall():
+            raise self._deleted()
+        raise UnknownEntry(f"no entry {tip!r} is in the snapshot of session {self.info.id!r}", entry_id=tip)
+
+    def _deleted(self) -> UnknownSession:
+        return UnknownSession(f"session {self.info.id!r} was deleted while it was read", id=self.info.id)
 
 
 class _Pages:
     """Runs the queries that stand between pages. No asynchronous generator: one whose waiter is thrown away with its
     event loop stays running for ever (CPython before 3.13), and the loop complains of it."""
 
-    def __init__(self, read: Read, steps: Generator[Query | Sequence[Row], Found, None]) -> None:
+    def __init__(self, read: Read, steps: Generator[Query | Sequence[Row], Any, None]) -> None:
         self._read = read
         self._steps = steps
 
@@ -130,7 +175,7 @@ class _Pages:
         return self
 
     async def __anext__(self) -> Sequence[Row]:
-        found: Found = None
+        found: Any = None
         try:
             while not isinstance(step := self._steps.send(found), Sequence):
                 found = await self._read(step)
@@ -143,7 +188,7 @@ def _page(
     database: sqlite3.Connection,
     *,
     statement: str,
-    bounds: tuple[int, int, int],
+    bounds: tuple[int | None, ...],
     row_of: Callable[[tuple[Any, ...]], tuple[Row, int]],
 ) -> list[tuple[Row, int]]:
     """Rows with their numbers, as many as fit in a page."""

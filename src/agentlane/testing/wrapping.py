@@ -28,6 +28,7 @@ from agentlane.storage.contract import (
     Store,
 )
 from agentlane.storage.exchange import Exchange
+from agentlane.storage.forks import Forking
 from agentlane.storage.repairing import Repairing
 
 
@@ -132,7 +133,7 @@ class WrappedStorage:
         self.inner.kill()
 
 
-class WrappedStore(Exchange, Repairing):
+class WrappedStore(Exchange, Forking, Repairing):
     """A ``Store`` that hands everything on to ``inner``; ``wrap`` is put around each session that is opened."""
 
     def __init__(self, inner: Store) -> None:

@@ -46,6 +46,9 @@ class _Changed:
         async for page in self.inner.pages():
             yield page
 
+    def branch_pages(self, tip: str | None) -> AsyncIterator[Sequence[Row]]:
+        return self.inner.branch_pages(tip)
+
     async def close(self) -> None:
         await self.inner.close()
 
@@ -73,6 +76,37 @@ class SnapshotOfTheNewest(Broken):
             async def pages(self) -> AsyncIterator[Sequence[Row]]:
                 fresh = await storage.snapshot()
                 async for page in fresh.pages():
+                    yield page
+
+        return Changed(await super().snapshot())
+
+
+class PathOfEverything(Broken):
+    """S25: with a path comes what lies beside it."""
+
+    async def snapshot(self) -> Snapshot:
+        class Changed(_Changed):
+            async def branch_pages(self, tip: str | None) -> AsyncIterator[Sequence[Row]]:
+                async for page in self.inner.pages():
+                    if not isinstance(page[0], LedgerRow):
+                        yield page
+
+        return Changed(await super().snapshot())
+
+
+class PathBeyondTheSnapshot(Broken):
+    """S25: the path of an entry that was written later is read too."""
+
+    async def snapshot(self) -> Snapshot:
+        storage = self.inner
+
+        class Changed(_Changed):
+            async def branch_pages(self, tip: str | None) -> AsyncIterator[Sequence[Row]]:
+                fresh = await storage.snapshot()
+                async for page in fresh.branch_pages(tip):
+                    if isinstance(page[0], EntryRow):
+                        yield page
+                async for page in self.inner.branch_pages(None):
                     yield page
 
         return Changed(await super().snapshot())

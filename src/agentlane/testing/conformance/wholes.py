@@ -13,6 +13,7 @@ from agentlane.errors import (
     ReadOnlySession,
     SessionClosed,
     SessionOwned,
+    UnknownEntry,
     UnknownSession,
 )
 from agentlane.storage.contract import (
@@ -85,8 +86,12 @@ def _rows(model: ReferenceSession) -> list[Row]:
 
 
 async def _read(snapshot: Snapshot) -> list[Row]:
+    return await _all(snapshot.pages())
+
+
+async def _all(pages: AsyncIterator[Sequence[Row]]) -> list[Row]:
     found: list[Row] = []
-    async for page in snapshot.pages():
+    async for page in pages:
         true(len(page) > 0, "S25", "a page without rows")
         found += page
     return found
@@ -151,6 +156,30 @@ async def s25_a_snapshot_stays_as_it_was(bench: Bench) -> None:
 
 
 @check("S25")
+async def s25_a_path_is_read_by_itself(bench: Bench) -> None:
+    """Without what lies beside it, and as it was, whatever is written since."""
+    storage, model = await bench.session(), ReferenceSession()
+    snapshot = await storage.snapshot()
+    equal(await _all(snapshot.branch_pages(None)), [], "S25", "no path of an empty session")
+    await snapshot.close()
+    first = await _fill(bench, storage, model, rounds=150)
+    tips = [first.id, model.scan()[100].id, model.scan()[0].id, None]
+    rest = [row for row in _rows(model) if not isinstance(row, EntryRow | LedgerRow)]
+    snapshot = await storage.snapshot()
+    child = bench.entry(first)
+    await commit(storage, model, child, put("v0", b'"later"'), DeleteList(at("l0")))
+    for tip in tips:
+        path = [] if tip is None else model.path(tip, newest_first=False)
+        equal(await _all(snapshot.branch_pages(tip)), [*path, *rest], "S25", "the rows of one path")
+    for unknown in (child.id, "nobody"):
+        with raises(UnknownEntry, "S25", "the path of an entry that the snapshot has not"):
+            await _all(snapshot.branch_pages(unknown))
+    await snapshot.close()
+    with raises(SessionClosed, "S25", "reading a path of a closed snapshot"):
+        await _all(snapshot.branch_pages(first.id))
+
+
+@check("S25")
 async def s25_pages_are_bounded_by_bytes(bench: Bench) -> None:
     storage, model = await bench.session(), ReferenceSession()
     payload = b'"%s"' % (b"x" * LARGE_BYTES)
@@ -160,12 +189,13 @@ async def s25_pages_are_bounded_by_bytes(bench: Bench) -> None:
         tip = bench.entry(tip, payload=payload)
         await commit(storage, model, tip, put(f"v{number}", payload), append("l", payload))
     snapshot = await storage.snapshot()
-    found: list[Row] = []
-    async for page in snapshot.pages():
-        size = sum(len(row[-1]) for row in page if isinstance(row[-1], bytes))
-        true(size <= PAGE_BYTES_MAX, "S25", f"a page of {size} bytes")
-        found += page
-    equal(found, _rows(model), "S25", "the rows of a snapshot of large payloads")
+    for pages in (snapshot.pages(), snapshot.branch_pages(tip.id if tip else None)):
+        found: list[Row] = []
+        async for page in pages:
+            size = sum(len(row[-1]) for row in page if isinstance(row[-1], bytes))
+            true(size <= PAGE_BYTES_MAX, "S25", f"a page of {size} bytes")
+            found += page
+        equal(found, _rows(model), "S25", "the rows of a snapshot of large payloads")
     await snapshot.close()
 
 
