@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import floors, large, runs
+from benchmarks import floors, large, opening, runs
 
 ROUNDS = 5
 LANES = 100
@@ -90,6 +90,13 @@ def measure(folder: Path, *, smoke: bool) -> list[dict[str, Any]]:
     rows.append(count("extra commits of a streamed answer of 100 deltas", asyncio.run(runs.commits_of_a_stream()), 0))
     rows += imports(folder, 1 if smoke else 7)
     rows += large.measure(folder, smoke=smoke)
+    shapes = ["entries of 1 kB"] if smoke else list(opening.SHAPES)
+    for each in opening.rows(folder, 0.5 if smoke else 100, shapes, 1 if smoke else opening.ROUNDS):
+        made = row(each["name"], "ms", each["cpu_s"] * 1e3, 1_000)
+        rows.append(
+            {**made, "floor": round(each["floor_s"] * 1e3, 3), "ratio": round(each["cpu_s"] / each["floor_s"], 2)}
+        )
+        rows.append(row(f"{each['name']}, at most", "MiB", each["peak_mib"], 64))
     return rows
 
 

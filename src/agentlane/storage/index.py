@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterator, Sequence
+from heapq import merge
 from itertools import islice, takewhile
 from typing import Generic, Protocol, TypeVar
 
@@ -26,14 +27,13 @@ from agentlane.data.writes import (
 )
 from agentlane.errors import InvalidMessage, InvalidWrite, UnknownEntry
 from agentlane.storage.contract import EntryRow
+from agentlane.storage.id_rows import IdRows
 from agentlane.storage.segments import NO_ROW, Segments
 
 P = TypeVar("P")
 
 OPERATIONS = "op.meta"
 """The namespace whose values are the open operations (S20)."""
-_USAGE = -2
-"""What stands in place of a row for the id of a usage row: the two share one id space."""
 
 
 class Places(Protocol[P]):
@@ -90,9 +90,9 @@ class SessionIndex(Generic[P]):
         self.lists: dict[str, dict[str, Elements[P]]] = {}
         self._ordered: dict[str, list[str]] = {}
         """The keys of values in order, for the namespaces that somebody has listed."""
-        self.rows: dict[str, int] = {}
+        self.rows = IdRows()
         """Rows of entries by id; ids of usage rows, which share the id space, have a negative number."""
-        self._ids: list[str] = []
+        self._ids = self.rows.ids
         self._entry_seqs = array("q")
         self._commit_seqs = array("q")
         self._commit_times = array("q")
@@ -177,24 +177,31 @@ class SessionIndex(Generic[P]):
 
     def end_base(self, last_seq: int) -> None:
         """All that was taken in up to here, in any order of ``seq``, was there already at ``last_seq``."""
-        pairs = sorted(zip(self._commit_seqs, self._commit_times, strict=True))
-        self._commit_seqs = array("q", [seq for seq, _ in pairs])
-        self._commit_times = array("q", [at for _, at in pairs])
+        seqs, times = self._commit_seqs, self._commit_times
+        ends = [number for number in range(1, len(seqs)) if seqs[number] < seqs[number - 1]]
+        parts = [slice(*each) for each in zip([0, *ends], [*ends, len(seqs)], strict=True)]
+        self._commit_seqs, self._commit_times = array("q"), array("q")
+        for seq, at in merge(*[zip(seqs[part], times[part], strict=True) for part in parts]):
+            if not self._commit_times or self._commit_times[-1] != at:
+                self.begin(seq, at)
         self.last_seq = last_seq
 
     def insert_entry(self, entry_id: str, parent: int, kind: str, seq: int, place: P) -> int:
-        """An entry with a fresh id under row ``parent``; its row."""
-        self.rows[entry_id] = row = self.segments.append(parent, kind)
-        self._ids.append(entry_id)
-        self._entry_seqs.append(seq)
-        self.entry_places.append(place)
+        """An entry under row ``parent``; its row, or ``NO_ROW`` where the id is used already and nothing is changed."""
+        row = self.rows.add(entry_id)
+        if row >= 0:
+            self.segments.append(parent, kind)
+            self._entry_seqs.append(seq)
+            self.entry_places.append(place)
         return row
 
-    def insert_usage(self, row_id: str, seq: int, place: P) -> None:
-        """A ledger row with a fresh id."""
-        self.rows[row_id] = _USAGE
+    def insert_usage(self, row_id: str, seq: int, place: P) -> bool:
+        """A ledger row; False where the id is used already and nothing is changed."""
+        if not self.rows.add_usage(row_id):
+            return False
         self.ledger_seqs.append(seq)
         self.ledger_places.append(place)
+        return True
 
     def set_value(self, namespace: str, key: str, place: P) -> None:
         """The value there is now at ``place``."""

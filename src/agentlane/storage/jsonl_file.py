@@ -44,8 +44,19 @@ class JsonlFile:
         self.size = files.status(descriptor).st_size
 
     def lines(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes | None]]:
-        """Lines from ``start`` on with their offsets; None for one that is bad whatever it holds: without a newline,
-        or too long. Buffers are bounded by one good line."""
+        """Lines from ``start`` on with their offsets; None for one that is bad whatever it holds (see ``blocks``)."""
+        for offset, lines in self.blocks(start, end):
+            if lines is None:
+                yield offset, None
+                continue
+            for line in lines:
+                yield offset, line
+                offset += len(line) + 1
+
+    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, list[bytes] | None]]:
+        """Lines from ``start`` on, those together that are read at once, with the offset of the first of them; None in
+        place of one that is bad whatever it holds: without a newline, or too long. Buffers are bounded by one good
+        line."""
         end = self.size if end is None else end
         offset = at = start
         parts: list[bytes] = []
@@ -55,17 +66,18 @@ class JsonlFile:
             if not chunk:
                 break
             at += len(chunk)
-            pieces = chunk.split(b"\n")
-            if len(pieces) > 1:
-                length = held + len(pieces[0])
-                hopeless = held and not parts
-                yield offset, None if hopeless else b"".join([*parts, pieces[0]])
-                offset += length + 1
-                for piece in pieces[1:-1]:
-                    yield offset, piece
-                    offset += len(piece) + 1
+            lines = chunk.split(b"\n")
+            rest = lines.pop()
+            if lines:
+                if held and not parts:
+                    yield offset, None
+                    offset += held + len(lines.pop(0)) + 1
+                elif held:
+                    lines[0] = b"".join([*parts, lines[0]])
                 parts, held = [], 0
-            rest = pieces[-1]
+                if lines:
+                    yield offset, lines
+                    offset = at - len(rest)
             if rest and (parts or not held):
                 parts.append(rest)
             held += len(rest)

@@ -14,11 +14,13 @@ from array import array
 import msgspec
 
 from agentlane.data.usage import Stats
+from agentlane.errors import CorruptSession
 from agentlane.storage.framing import (
     UNKNOWN,
     AppendFrame,
     BaseHead,
     DeleteFrame,
+    DropFrame,
     EntryFrame,
     Envelope,
     Head,
@@ -26,6 +28,7 @@ from agentlane.storage.framing import (
     Operations,
     SetFrame,
     UsageFrame,
+    all_intact,
     decode_base_head,
     decode_head,
     intact,
@@ -59,35 +62,33 @@ class LoadedFile:
         self._totals = self.index.stats.usage
         self._base_open = header.base is True
         self._base_lines = 0
+        self._bad: tuple[int, int] | None = None  # number and offset of the first bad line
+        self._newest = ("", NO_ROW)  # the entry that was read last: mostly the parent of the next one
 
     async def load(self) -> None:
         """Read every line; the event loop gets a turn now and then. ``CorruptSession``, ``UnsupportedFormat``."""
         file = self.file
-        paused = 0
-        number, bad_number, bad_offset = 1, 0, -1
-        for offset, line in file.lines(self.good_end):
-            number += 1
-            if bad_offset < 0 and line is not None and intact(line):
-                if self.take(line, offset, number):
-                    self.good_end = offset + len(line) + 1
+        paused, number = 0, 1
+        for offset, lines in file.blocks(self.good_end):
+            if lines is None:
+                number += 1
+                self._take_bad(None, offset, number)
+                continue
+            sealed = self._bad is None and all_intact(lines)
+            for line in lines:
+                number += 1
+                end = offset + len(line) + 1
+                if self._bad is None and (sealed or intact(line)) and self.take(line, offset, number):
+                    self.good_end = end
                 else:
-                    bad_number, bad_offset = number, offset
-                    self.tail_reason = file.envelope(line, offset, number)[1]
-            elif bad_offset < 0:
-                bad_number, bad_offset = number, offset
-                self.tail_reason = file.envelope(line, offset, number)[1]
-            else:
-                envelope, _ = file.envelope(line, offset, number)
-                if envelope is not None and (envelope.synced is None or envelope.synced > bad_offset):
-                    raise file.corrupt(
-                        bad_number, bad_offset, f"{self.tail_reason}, and line {number} after it is whole"
-                    )
+                    self._take_bad(line, offset, number)
+                offset = end
             if offset - paused > PAUSE_BYTES:
                 paused = offset
                 await asyncio.sleep(0)
         if self._base_open:  # it is put in place whole: what is missing of it was lost, and is no torn tail
             raise file.corrupt(
-                bad_number or None,
+                None if self._bad is None else self._bad[0],
                 self.good_end,
                 f"the base that the file begins with is not whole ({self.tail_reason or 'its end is missing'})",
             )
@@ -115,14 +116,30 @@ class LoadedFile:
             self._take_base(head, text, payloads_at, offset, number)
             return True
         envelope = head.envelope
-        self._check_order(envelope, offset, number)
+        operations = envelope.operations
+        moved = not isinstance(operations, int)
+        if (
+            self._base_open
+            or envelope.first_seq != self.index.last_seq + 1
+            or envelope.epoch < self.epoch
+            or (not moved and operations != self.operations_at)
+        ):
+            raise self._out_of_order(envelope, offset, number)
         self.index.begin(envelope.first_seq, envelope.at)
         self._apply(head, text, payloads_at, offset, number)
         self.epoch = envelope.epoch
-        if not isinstance(envelope.operations, int):
-            self.operations = {each[0]: (each[1], each[2]) for each in envelope.operations}
+        if not isinstance(operations, int):
+            self.operations = {each[0]: (each[1], each[2]) for each in operations}
             self.operations_at = offset
         return True
+
+    def _take_bad(self, line: bytes | None, offset: int, number: int) -> None:
+        """Look at a line that is bad, or stands behind one that is: it may show that this is no torn tail."""
+        envelope, reason = self.file.envelope(line, offset, number)
+        if self._bad is None:
+            self._bad, self.tail_reason = (number, offset), reason
+        elif envelope is not None and (envelope.synced is None or envelope.synced > self._bad[1]):
+            raise self.file.corrupt(*self._bad, f"{self.tail_reason}, and line {number} after it is whole")
 
     def _take_base(self, head: BaseHead, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         """Take in a line of the base."""
@@ -143,55 +160,48 @@ class LoadedFile:
             self.operations = {each[0]: (each[1], each[2]) for each in envelope.end.operations}
             self.operations_at = offset
 
-    def _check_order(self, envelope: Envelope, offset: int, number: int) -> None:
-        file = self.file
-        if self._base_open:
-            raise file.corrupt(number, offset, "a commit before the end of the base that the file begins with")
+    def _out_of_order(self, envelope: Envelope, offset: int, number: int) -> CorruptSession:
+        """What is wrong with a commit that does not follow upon what stands before it."""
         expected = self.index.last_seq + 1
-        if envelope.first_seq < expected:
-            raise file.corrupt(number, offset, f"sequence number {envelope.first_seq} comes again")
-        if envelope.first_seq > expected:  # a writer leaves no gap, so somebody removed lines
-            raise file.corrupt(number, offset, f"sequence numbers {expected} to {envelope.first_seq - 1} are missing")
-        if envelope.epoch < self.epoch:
-            raise file.corrupt(number, offset, f"epoch {envelope.epoch} after epoch {self.epoch}: two owners wrote")
-        if isinstance(envelope.operations, int) and envelope.operations != self.operations_at:
-            raise file.corrupt(
-                number,
-                offset,
-                f"open operations are said to be at byte {envelope.operations}, they are at {self.operations_at}",
-            )
+        if self._base_open:
+            reason = "a commit before the end of the base that the file begins with"
+        elif envelope.first_seq < expected:
+            reason = f"sequence number {envelope.first_seq} comes again"
+        elif envelope.first_seq > expected:  # a writer leaves no gap, so somebody removed lines
+            reason = f"sequence numbers {expected} to {envelope.first_seq - 1} are missing"
+        elif envelope.epoch < self.epoch:
+            reason = f"epoch {envelope.epoch} after epoch {self.epoch}: two owners wrote"
+        else:
+            reason = f"open operations are said to be at byte {envelope.operations}, they are at {self.operations_at}"
+        return self.file.corrupt(number, offset, reason)
 
     def _apply(self, head: Head | BaseHead, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         """Take in the writes; everything they name must be there."""
         index = self.index
-        rows, values = index.rows, index.values
+        insert_entry, values = index.insert_entry, index.values
         seq = head.envelope.first_seq if isinstance(head, Head) else 0
         first = at = offset + payloads_at
         previous, previous_row = "", NO_ROW
         for frame in head.frames:
-            if isinstance(frame, SetFrame):
-                length = frame.length
+            if type(frame) is SetFrame:
                 keys = values.get(frame.namespace)
                 if keys is None:
                     keys = values[frame.namespace] = {}
+                length = frame.length
                 keys[frame.key] = at << LENGTH_BITS | length
                 at += length + 1
-            elif isinstance(frame, EntryFrame):
+            elif type(frame) is EntryFrame:
                 entry_id, parent, length = frame.id, frame.parent, frame.length
                 if isinstance(entry_id, int):
                     entry_id = f"{previous[:-4]}{entry_id:04x}"
-                if parent == 1:
-                    parent_row = previous_row
-                else:
-                    parent_row = NO_ROW if parent is None else rows.get(str(parent), NO_ROW)
-                if entry_id in rows:
-                    raise self.file.corrupt(number, offset, f"entry id {entry_id!r} comes again")
+                parent_row = previous_row if parent == 1 else self._row_of(parent)
                 if parent_row < 0 and parent is not None:
-                    raise self.file.corrupt(
-                        number, offset, f"entry {entry_id!r}: its parent {parent!r} is not before it"
-                    )
+                    reason = f"entry {entry_id!r}: its parent {parent!r} is not before it"
+                    raise self.file.corrupt(number, offset, reason)
                 previous = entry_id
-                previous_row = index.insert_entry(entry_id, parent_row, frame.kind, seq, at << LENGTH_BITS | length)
+                previous_row = insert_entry(entry_id, parent_row, frame.kind, seq, at << LENGTH_BITS | length)
+                if previous_row < 0:
+                    raise self.file.corrupt(number, offset, f"entry id {entry_id!r} comes again")
                 at += length + 1
             elif isinstance(frame, DeleteFrame):
                 index.delete_value(frame.namespace, frame.key)
@@ -206,15 +216,21 @@ class LoadedFile:
                 if frame.at is not None:
                     index.begin(seq, frame.at)
                 continue
-            else:
+            elif isinstance(frame, DropFrame):
                 index.delete_list(frame.namespace, frame.key)
             seq += 1
+        if previous_row >= 0:
+            self._newest = previous, previous_row
         rest = text[at - offset - 1 if at > first else payloads_at :]
         if rest.startswith(b'],"'):
             raise self.file.unsupported(number, offset, "a field behind the payloads")
         if rest != b"]}":
             raise self.file.corrupt(number, offset, "the lengths of the payloads do not add up")
         index.last_seq = seq - 1
+
+    def _row_of(self, entry_id: object) -> int:
+        newest, row = self._newest
+        return row if entry_id == newest else self.index.rows.get(entry_id, NO_ROW)
 
     def _usage(self, payload: bytes, seq: int, at: int, offset: int, number: int) -> None:
         """Take in a ledger row."""
@@ -224,9 +240,8 @@ class LoadedFile:
             raise self.file.unsupported(number, offset, error) from error
         except msgspec.DecodeError as error:
             raise self.file.corrupt(number, offset, f"a usage row cannot be read: {error}") from error
-        if row.id in self.index.rows:
+        if not self.index.insert_usage(row.id, seq, at << LENGTH_BITS | len(payload)):
             raise self.file.corrupt(number, offset, f"usage id {row.id!r} comes again")
-        self.index.insert_usage(row.id, seq, at << LENGTH_BITS | len(payload))
         self._totals = self._totals.plus(row)
 
 

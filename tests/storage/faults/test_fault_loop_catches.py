@@ -123,13 +123,13 @@ def tells_a_lost_race_as_damage(patch: Patch) -> None:
 
 def reads_what_is_torn_as_damage(patch: Patch) -> None:
     """JSONL: a read that fails ends the file, so that the rest of it is a torn tail, or damage."""
-    lines = jsonl_file.JsonlFile.lines
+    blocks = jsonl_file.JsonlFile.blocks
 
-    def cut_short(self: jsonl_file.JsonlFile, *place: Any) -> Iterator[tuple[int, bytes | None]]:
+    def cut_short(self: jsonl_file.JsonlFile, *place: Any) -> Iterator[tuple[int, list[bytes] | None]]:
         with suppress(OSError):
-            yield from lines(self, *place)
+            yield from blocks(self, *place)
 
-    patch.setattr(jsonl_file.JsonlFile, "lines", cut_short)
+    patch.setattr(jsonl_file.JsonlFile, "blocks", cut_short)
 
 
 Breakage = Callable[[Patch], None]
