@@ -269,6 +269,22 @@ async def test_a_full_disk_leaves_the_old_file_usable(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_a_folder_that_cannot_be_synced_behind_it_is_an_error_and_nothing_stays_open(tmp_path: Path) -> None:
+    """The new file has its place, and it is not known whether it keeps it when the power is lost."""
+    path = older(tmp_path, FILES[0])
+    rows, before = await rows_of(path), descriptors()
+    files = TestDisk()
+    with later_version():
+        store = JsonlStore(tmp_path, files=files)
+        files.fail["sync_folder"] = [errno.EIO]
+        with pytest.raises(OSError) as caught:
+            await store.open(SESSION)
+        assert (caught.value.errno, descriptors()) == (errno.EIO, before)
+        assert format_of(path) == LATER and await rows_of(path) == rows
+        await (await store.open(SESSION)).close()
+        await store.close()
+
+
 async def test_of_two_that_open_at_once_one_migrates(tmp_path: Path) -> None:
     path = older(tmp_path, FILES[0])
     rows = await rows_of(path)

@@ -1,4 +1,4 @@
-"""The conformance suite: whether a storage backend keeps the rules S1-S29 of ``agentlane.storage.contract``.
+"""The conformance suite: whether a storage backend keeps the rules S1-S30 of ``agentlane.storage.contract``.
 
 For a backend of one's own, say what there is to test and run it, with or without a test runner::
 
