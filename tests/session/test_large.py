@@ -5,8 +5,10 @@ Times vary, so what is done is counted: rows read, bytes written, statements, ca
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -329,3 +331,57 @@ def test_a_call_is_told_from_those_before_it_that_are_alike(seed: int) -> None:
         earlier = sum((each.name, each.arguments) == (mine.name, mine.arguments) for each in before)
         found = keys.alike(encoded[:upto], f"e{place}", index)
         assert (found.name, found.earlier) == (mine.name, earlier)
+
+
+@pytest.mark.parametrize("kind", ["memory", "jsonl", "sqlite"])
+async def test_a_large_result_is_written_once_and_copied_a_few_times(tmp_path: Path, kind: str) -> None:
+    """One that ends before those ahead of it is written twice: staged, and in its place."""
+    size = 1_000_000
+    first_goes_on = asyncio.Event()
+
+    @tool(replay="safe", max_result_bytes=2 * size)
+    async def read(name: str) -> str:
+        """Read."""
+        if name == "first":
+            await first_goes_on.wait()
+        return name[0] * size
+
+    answers = [[call("read", name="alone")], "done", [call("read", name="first"), call("read", name="second")], "done"]
+    target = {"memory": ":memory:", "jsonl": str(tmp_path / "s.jsonl"), "sqlite": str(tmp_path / "s.db")}[kind]
+    async with open_session(target, durability="process") as session:
+        written = Written(session)
+        lane = await session.lane("main", Agent(model=ScriptedModel(answers), tools=[read]))
+        tracemalloc.start()
+        try:
+            await lane.run("go")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert size < written.bytes < 1.02 * size
+        assert peak < 8 * size
+
+        before = written.bytes
+        admitted = await lane.accept(Prompt("both"))
+        driving = asyncio.ensure_future(lane.drive(admitted.operation_id))
+        await written.staged.wait()
+        first_goes_on.set()
+        await driving
+        assert 3 * size < written.bytes - before < 3.05 * size
+
+
+class Written:
+    """The bytes that commits of a session hand over; ``staged`` is set when an outcome waits for its place."""
+
+    def __init__(self, session: Any) -> None:
+        self.bytes = 0
+        self.staged = asyncio.Event()
+        storage = session._runtime.storage
+        submit = storage.submit
+
+        def counted(writes: Any, **options: Any) -> Any:
+            self.bytes += sum(len(getattr(write, "payload", b"")) for write in writes)
+            if "staged" in options.get("name", ""):
+                self.staged.set()
+            return submit(writes, **options)
+
+        storage.submit = counted
