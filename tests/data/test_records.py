@@ -155,6 +155,20 @@ DAMAGES: dict[str, Damage] = {
         ),
         operation=True,
     ),
+    "a question under another's id": Damage(
+        "approval",
+        lambda at: {f"pending.approval/{_question(at).approval_id}"},
+        lambda at: at.set(
+            addresses.pending_approval(_question(at).approval_id), replace(_question(at), approval_id=GHOST)
+        ),
+        operation=True,
+    ),
+    "a question of another lane": Damage(
+        "approval",
+        lambda at: {f"pending.approval/{_question(at).approval_id}"},
+        lambda at: at.set(addresses.pending_approval(_question(at).approval_id), replace(_question(at), lane="side")),
+        operation=True,
+    ),
     "a question that is gone": Damage(
         "approval",
         lambda at: {f"pending.approval/{at.state.calls[3].approval}"},  # type: ignore[union-attr]

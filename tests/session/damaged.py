@@ -119,10 +119,14 @@ async def check_copy(report: RepairReport, source: list[Row], target: Store) -> 
     started = Started(["go on"] * 40)
     async with open_session(target, session_id=id, clock=ManualClock(), ids=CountingIds(series=77)) as session:
         await _sound(session)
-        entries = {entry.id for entry in await session.entries()}
+        entries = {row.id for row in source if isinstance(row, EntryRow)}
         reached = {entry.id for name in session.branches() for entry in await session.branch(name).entries()}
         if report.branches:
-            assert reached == entries
+            assert entries <= reached, (
+                entries - reached,
+                [str(x)[:120] for x in report.notes],
+                [str(x)[:200] for x in report.source.findings],
+            )
         for name in session.lanes():
             lane = await session.lane(name, started.agent)
             if lane.inspect().operation is not None:

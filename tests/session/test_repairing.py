@@ -25,6 +25,7 @@ from agentlane.errors import (
 )
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore
 from agentlane.storage.contract import EntryRow, LedgerRow, Store
+from agentlane.storage.schema import PAGE_BYTES
 from agentlane.testing import ManualClock
 from agentlane.testing.clock import CountingIds
 from tests.session.damaged import NUMBERS, OPEN, SETTING, Started, check_copy, make, rows_of, store_at
@@ -75,7 +76,7 @@ async def test_every_run_of_lost_lines(sample: Sample, whole: bool) -> None:
     """Any one, two or three commits lost, wherever: all that is left is there, sound, and goes on."""
     damages = [(first, count) for count in (1, 2, 3) for first in range(1, len(sample.lines))]
     seen = 0
-    for first, count in damages if whole else damages[::7]:
+    for first, count in damages[::2] if whole else damages[::9]:
         store = sample.put(sample.without(first, count))
         target = MemoryStore(clock=ManualClock())
         with left_alone(sample.place):
@@ -90,7 +91,7 @@ async def test_every_run_of_lost_lines(sample: Sample, whole: bool) -> None:
 
 async def test_random_cuts_and_flips(sample: Sample, whole: bool) -> None:
     content = b"".join(sample.lines)
-    for seed in range(150 if whole else 12):
+    for seed in range(60 if whole else 8):
         chance = random.Random(seed)
         damaged = bytearray(content)
         for _ in range(chance.randrange(1, 5)):
@@ -113,6 +114,46 @@ async def test_random_cuts_and_flips(sample: Sample, whole: bool) -> None:
                 assert await target.list() == []
                 continue
         await check_copy(report, source, target)
+
+
+async def test_random_bytes_of_a_database(tmp_path: Path, whole: bool) -> None:
+    """Bits, runs of zeros and whole pages, anywhere behind the header; the end cut off."""
+    (tmp_path / "made").mkdir()
+    await make(store_at("sqlite", tmp_path / "made"))
+    with closing(sqlite3.connect(tmp_path / "made" / "s.db")) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    content = (tmp_path / "made" / "s.db").read_bytes()
+    copies = 0
+    for seed in range(40 if whole else 6):
+        chance = random.Random(seed)
+        damaged = bytearray(content)
+        for _ in range(chance.choice((1, 3, 20))):
+            at = chance.randrange(100, len(damaged))
+            match chance.choice(("flip", "flip", "zeros", "page", "cut")):
+                case "flip":
+                    damaged[at] ^= 1 << chance.randrange(8)
+                case "zeros":
+                    damaged[at : at + 16] = bytes(len(damaged[at : at + 16]))
+                case "page":
+                    page = at // PAGE_BYTES * PAGE_BYTES
+                    damaged[page : page + PAGE_BYTES] = bytes(PAGE_BYTES)
+                case _ if seed % 4 == 0:
+                    del damaged[max(2 * PAGE_BYTES, at) :]
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "s.db").write_bytes(damaged)
+        store, target = store_at("sqlite", folder), MemoryStore(clock=ManualClock())
+        try:
+            report = await store.repair("s", target)
+        except (CorruptSession, UnknownSession, UnsupportedFormat):
+            assert await target.list() == []
+            continue
+        finally:
+            assert (folder / "s.db").read_bytes() == damaged
+        await check_copy(report, await rows_of(store), target)
+        await store.close()
+        copies += 1
+    assert copies
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,7 +313,7 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
         False,
     ),
     "the kind of an entry": (_sql("UPDATE entry SET kind = 'usir' WHERE seq < 9"), {"wrong_kind"}, False),
-    "the tip of a branch": (_sql("DELETE FROM value WHERE namespace = 'branch.tip' AND key = 'side'"), set(), False),
+    "the tip of a branch": (_sql("DELETE FROM value WHERE namespace = 'branch.tip' AND key = 'side'"), {"lane"}, False),
     "the state of a lane": (_sql("DELETE FROM value WHERE namespace = 'lane.state' AND key = 'main'"), {"lane"}, False),
     "the configuration of a lane": (
         _sql("UPDATE value SET payload = '[]' WHERE namespace = 'lane.config' AND key = 'main'"),
@@ -318,8 +359,23 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
     ),
     "a branch that nobody runs on": (
         _sql("UPDATE value SET payload = '0' WHERE namespace = 'branch.tip' AND key = 'b'"),
-        {"set_aside", "new_branch"},
+        {"set_aside", "new_branch", "lane"},
         False,
+    ),
+    "the tip of the lane that works": (
+        _sql("DELETE FROM value WHERE namespace = 'branch.tip' AND key = 'main'"),
+        {"ended", "set_aside", "lost_result", "lane", "lost_entry"},
+        True,
+    ),
+    "a memo that the reader of the file has to leave": (
+        _sql("UPDATE value SET payload = CAST(x'22ff22' AS TEXT) WHERE namespace = 'op.memo'"),
+        {"ended", "set_aside", "lost_result", "lane", "lost_entry"},
+        True,
+    ),
+    "the name of a question": (
+        _sql("UPDATE value SET payload = json_set(payload, '$.approval_id', 'x') WHERE namespace = 'pending.approval'"),
+        {"ended", "set_aside", "lost_result", "lane", "lost_entry"},
+        True,
     ),
     "a terminal record": (
         _sql("UPDATE value SET payload = 'null' WHERE namespace = 'result'"),

@@ -231,7 +231,7 @@ class Mended:
     def last_values(self) -> Iterator[ValueRow]:
         """Values that are new."""
         for address, payload in self.values.items():
-            if address.namespace in (addresses.LANE_CONFIG, addresses.LANE_STATE):
+            if address.key != self._aside_branch:
                 self.note("lane", f"{address.namespace}/{address.key}", f"it is lost, and says {payload.decode()}")
             yield ValueRow(address, payload)
         for name, tip in self.mending.branches.items():

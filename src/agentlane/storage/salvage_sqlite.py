@@ -27,6 +27,8 @@ from agentlane.storage.sqlite_connect import translated
 from agentlane.storage.sqlite_snapshot import paged
 
 Query: TypeAlias = Callable[[sqlite3.Connection], Any]
+_VALUES = (": value ", ": element ", ": table value", ": table element")
+"""In the place of a finding about values or elements of lists."""
 Steps: TypeAlias = Generator[Query | Sequence[Row], Any, None]
 
 
@@ -81,8 +83,12 @@ class SqliteSalvage:
 
     @property
     def trusted_from(self) -> int:
-        """0: each value is a row of its own, which is there as it was last written, or is not."""
-        return 0
+        """A value is there as it was last written, or is not. What is not may be the arguments that a person gave a
+        call, or what its tool had kept, so nothing is trusted that was written before one was lost."""
+        found = self.findings
+        places = (each.place for each in found.all if each.loses)
+        lost = found.more or any(part in place for place in places for part in _VALUES)
+        return self.last_seq + 1 if lost else 0
 
     def pages(self) -> AsyncIterator[Sequence[Row]]:
         return _Pages(self._read, self._steps())

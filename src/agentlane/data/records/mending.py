@@ -210,13 +210,10 @@ class Mending:
                 continue  # a branch: whoever opens it as a lane says with which agent
             self.lane_configs[name] = config
             self.lane_states[name] = LaneState(current=current, last=last)
-            self.tips.setdefault(name, None)
-            if name not in operations.tips and end.row != NOWHERE:
-                self.tips[name] = self._entries.ids[end.row]
-        for space, name in operations.unreadable:
-            if space == addresses.BRANCH_TIP:
-                row = operations.ends.get(name, NO_END).row
-                self.tips.setdefault(name, None if row == NOWHERE else self._entries.ids[row])
+        lost_tips = {name for space, name in operations.unreadable if space == addresses.BRANCH_TIP}
+        self._lost_tips = lost_tips | {name for name in self.lane_states if name not in operations.tips}
+        for name in sorted(self._lost_tips):
+            self.tips[name] = self._anchor(name)
 
     # Entries.
 
@@ -283,7 +280,10 @@ class Mending:
     def _anchor(self, lane: str) -> str | None:
         """The end of a lane whose tip is lost: behind the newest entry that a record names, as far as nothing parts."""
         entries = self._entries
+        named = [entry for meta in self._operations.metas.values() if meta.lane == lane for entry in meta.inputs]
+        named += [answer for answer, (id, _) in self._operations.running.items() if self.lane_of(id) == lane]
         row = self._operations.ends.get(lane, NO_END).row
+        row = max([row, *(entries.rows.get(entry, NOWHERE) for entry in named)])
         others = {tip for name, tip in self.tips.items() if name != lane}
         only_child = self._only_children()
         while row != NOWHERE and entries.ids[row] not in others and only_child[row] >= 0:
@@ -339,9 +339,8 @@ class Mending:
 
     def _name_ends(self) -> None:
         """Where entries are lost, give a branch to every end of the tree that none leads to."""
-        lost_tips = any(space == addresses.BRANCH_TIP for space, _ in self._operations.unreadable)
         lost_values = self._trusted_from > self._last_read  # any of them, tips too
-        if not (self.lost_entries or lost_tips or lost_values):
+        if not (self.lost_entries or self._lost_tips or lost_values):
             return
         entries = self._entries
         led_to = bytearray(len(entries))

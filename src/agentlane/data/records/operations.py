@@ -272,6 +272,11 @@ class OperationRecords:
 
     def _check_asked(self, asked: dict[str, str]) -> None:
         about = {key: approval.call_id for key, approval in self.approvals.items()}
+        for key, each in self.approvals.items():
+            meta = self.metas.get(each.operation_id)
+            if each.approval_id != key or meta is None or meta.lane != each.lane:
+                text = f"the approval {key} is that of {each.approval_id}, or of another operation or lane"
+                self._faults.add("approval", f"pending.approval/{key}", text, each.operation_id)
         if about == asked:
             return
         text = f"approvals are open of {about}, and calls wait for {asked}"
