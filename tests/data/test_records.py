@@ -4,6 +4,7 @@ it is, and a session in the middle of everything has none."""
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from agentlane.data.messages import AssistantMessage, TextPart, ToolCallPart, To
 from agentlane.data.operations import Generating, LaneState, Placed, Tools
 from agentlane.data.records.check import RecordCheck
 from agentlane.data.records.faults import KINDS, Fault
+from agentlane.data.records.mending import Mending, StandIn
 from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import Address
 from agentlane.ids import call_id
@@ -488,6 +490,21 @@ async def test_each_fault_is_told_of_where_it_is(records: Records, name: str) ->
 
 def test_every_kind_of_fault_is_shown() -> None:
     assert {damage.code for damage in DAMAGES.values()} == set(KINDS)
+
+
+def test_what_stands_for_a_lost_entry_takes_a_number_that_nothing_has() -> None:
+    """Below that of the entry that names it; where there is none, that entry becomes a root."""
+    check, body = RecordCheck(), codec.encode(user("x"))
+    for id, parent, seq in (("a", None, 1), ("b", None, 4), ("c", "lost", 5), ("d", "gone", 6)):
+        check.entry(id, parent, seq, "user", body)
+    check.finish()
+
+    mending = Mending(check, last_seq=9, trusted_from=0, ledger_seqs=array("q", [3]))
+
+    assert mending.stand_ins == {"lost": StandIn("lost", None, 2)}
+    assert mending.rooted == {"d"}
+    assert [mending.parent_of(id) for id in "abcd"] == [None, None, "lost", None]
+    assert sorted(mending.branches.values()) == ["a", "b", "c", "d"]
 
 
 def _delete(at: Records, address: Address) -> None:

@@ -3,16 +3,18 @@ lost is reported, the damaged one is left alone, and no call runs again whose in
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentlane import open_session
+from agentlane import Agent, Prompt, agent_tool, open_session
 from agentlane.data.records.standing_in import LOST, RESULT_LOST, SET_ASIDE
 from agentlane.errors import (
     AgentLaneError,
@@ -26,7 +28,7 @@ from agentlane.errors import (
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore
 from agentlane.storage.contract import EntryRow, LedgerRow, Store
 from agentlane.storage.schema import PAGE_BYTES
-from agentlane.testing import ManualClock
+from agentlane.testing import ManualClock, ScriptedModel, call, hang
 from agentlane.testing.clock import CountingIds
 from tests.session.damaged import NUMBERS, OPEN, SETTING, Started, check_copy, make, rows_of, store_at
 from tests.storage.verified import left_alone
@@ -212,7 +214,9 @@ async def test_the_copy_is_the_same_in_every_store(source_kind: str, sample: Sam
     assert copies[0] == copies[1] == copies[2]
     again = await store.repair("s", new_id="t")
     assert (again.session_id, again.notes) == ("t", copies[0][1])
-    assert {info.id for info in await store.list()} >= {"t"}
+    fresh = await store.repair("s", store)
+    assert {info.id for info in await store.list()} >= {"t", fresh.session_id}
+    assert fresh.session_id not in ("s", "t")
     await store.close()
 
 
@@ -312,6 +316,14 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
         {"unreadable_entry"},
         False,
     ),
+    "a parent that comes behind its entry": (
+        _sql(
+            "UPDATE entry SET parent_id = (SELECT id FROM entry WHERE kind = 'user' ORDER BY seq DESC LIMIT 1) "
+            "WHERE seq = (SELECT min(seq) FROM entry WHERE kind = 'assistant')"
+        ),
+        {"new_root", "new_branch"},
+        False,
+    ),
     "the kind of an entry": (_sql("UPDATE entry SET kind = 'usir' WHERE seq < 9"), {"wrong_kind"}, False),
     "the tip of a branch": (_sql("DELETE FROM value WHERE namespace = 'branch.tip' AND key = 'side'"), {"lane"}, False),
     "the state of a lane": (_sql("DELETE FROM value WHERE namespace = 'lane.state' AND key = 'main'"), {"lane"}, False),
@@ -348,6 +360,11 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
     "the prompt of an operation": (
         _sql("DELETE FROM entry WHERE seq = (SELECT max(seq) FROM entry WHERE kind = 'user')"),
         {"ended", "set_aside", "lost_result", "lane", "lost_entry"},
+        True,
+    ),
+    "a prompt that cannot be read": (
+        _sql("UPDATE entry SET payload = '{' WHERE seq = (SELECT max(seq) FROM entry WHERE kind = 'user')"),
+        {"ended", "set_aside", "lost_result", "lane", "lost_entry", "unreadable_entry"},
         True,
     ),
     "what waits": (_sql("DELETE FROM value WHERE namespace = 'inbox'"), {"set_aside"}, False),
@@ -405,6 +422,38 @@ async def test_each_row_that_is_lost_or_spoilt(name: str, tmp_path: Path) -> Non
     assert {note.code for note in report.notes} == codes, report.notes
     assert report.ended == ((OPEN,) if ended else ())
     await check_copy(report, source, target)
+    await store.close()
+
+
+async def test_with_an_operation_the_runs_of_its_calls_end(tmp_path: Path) -> None:
+    """A run of an agent that is a tool: its own records are whole, but whoever waits for it is ended."""
+    model = ScriptedModel([hang()])
+    scout: Agent[Any, Any] = Agent(name="scout", model=model)
+    tools = [agent_tool(scout, description="Look.")]
+    chief: Agent[Any, Any] = Agent(
+        name="chief", model=ScriptedModel([[call("scout", prompt="look")], "done"]), tools=tools
+    )
+    store = store_at("sqlite", tmp_path)
+    await store.create("s")
+    async with open_session(store, session_id="s", clock=ManualClock()) as session:
+        lane = await session.lane("main", chief)
+        await lane.accept(Prompt("go"), operation_id=OPEN)
+        driving = asyncio.ensure_future(lane.drive())
+        await model.hanging()
+    await asyncio.gather(driving, return_exceptions=True)
+    target = MemoryStore(clock=ManualClock())
+    assert (await store.repair("s", target)).ended == ()
+    with closing(sqlite3.connect(tmp_path / "s.db")) as database, database:
+        database.execute("DELETE FROM value WHERE namespace = 'op.config' AND key = 'open'")
+
+    report = await store.repair("s", target, new_id="t")
+
+    assert OPEN in report.ended
+    assert len(report.ended) == 2
+    assert await target.open_operations() == [each for each in await target.open_operations() if each.session_id == "s"]
+    async with open_session(target, session_id="t", clock=ManualClock()) as session:
+        assert session.open_operations() == []
+        assert (await (await session.lane("main", chief)).run("next")).status == "completed"
     await store.close()
 
 
