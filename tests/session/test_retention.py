@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from agentlane import (
@@ -15,6 +18,8 @@ from agentlane import (
     agent_tool,
     tool,
 )
+from agentlane.data.writes import Address, SetValue, Write
+from agentlane.driver.retention import READ_ROWS
 from agentlane.testing import ScriptedModel, check_invariants
 from agentlane.testing.script import call
 from tests.session.places import Place
@@ -83,6 +88,35 @@ async def test_more_than_a_page_of_records(memory: Place) -> None:
     memory.clock.advance(1)
     assert await session.drop_results(before=memory.clock.now_ms()) == 600
     assert await session.operations() == []
+
+
+async def test_few_records_are_read_at_once_and_none_that_stays_is_decoded(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them could not even be: it is of a later version. And commits are few."""
+    session = await place.open()
+    storage: Any = session._runtime.storage
+    old, new = b'{"lane":"main","ended_at":5}', b'{"lane":"main","ended_at":9,"status":"not known","text":"x"}'
+    writes: list[Write] = [SetValue(Address("result", f"op-{n:03}"), new if n % 10 == 7 else old) for n in range(300)]
+    await storage.submit(writes)
+    asked: list[int | None] = []
+    values, submit = storage.values, session._runtime.submit
+    commits: list[int] = []
+
+    def counted(namespace: str, *arguments: Any, limit: int | None = None, **options: Any) -> Any:
+        asked.append(limit)
+        return values(namespace, *arguments, limit=limit, **options)
+
+    def submitted(writes: Sequence[Write], *rest: Any) -> Any:
+        commits.append(len(writes))
+        return submit(writes, *rest)
+
+    monkeypatch.setattr(storage, "values", counted)
+    monkeypatch.setattr(session._runtime, "submit", submitted)
+    assert await session.drop_results(before=9) == 270
+    assert sum(commits) == 270 and len(commits) == 2
+    assert asked[:-1] == [READ_ROWS] * (300 // READ_ROWS + 1)
+    assert list(await values("result")) == [f"op-{n:03}" for n in range(7, 300, 10)]
 
 
 @pytest.mark.parametrize("before", [1.5, "1", None, True])

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from agentlane.data import addresses, codec
-from agentlane.data.results import OperationResult
 from agentlane.data.writes import Address, DeleteValue, Write
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.past import PAGE
 from agentlane.driver.reserved import CHILD_PREFIX
 from agentlane.driver.runtime import Runtime
 
+READ_ROWS = 16
+"""Records that are read at once: each may hold a long text, and of most of them only two fields are wanted."""
+COMMIT_WRITES = 240
+"""About how many records are dropped by one commit."""
+
+
+class _Ended(Struct):
+    """What of a record says whether it may be dropped; the rest of it is not decoded."""
+
+    lane: str
+    ended_at: int
+
+
+_ENDED: codec.Kind[_Ended] = codec.Kind(_Ended, "result")
+
 
 async def drop_results(runtime: Runtime, cores: Mapping[str, LaneCore], before: int) -> int:
-    """See ``Session.drop_results``. One commit for each page of records, so that lanes go on in between."""
+    """See ``Session.drop_results``. Commits are short, so that lanes go on in between."""
     dropped = 0
     cursor: str | None = None
+    writes: list[Write] = []
     while True:
-        rows = await runtime.storage.values(addresses.RESULT, after=cursor, limit=PAGE)
-        writes: list[Write] = [
-            DeleteValue(addresses.result(id))
-            for id, payload in rows.items()
-            if _may_go(codec.RESULT.decode(payload, f"result {id}"), before, cores.values())
-        ]
-        await _commit(runtime, writes)
-        dropped += len(writes)
-        if len(rows) < PAGE:
+        rows = await runtime.storage.values(addresses.RESULT, after=cursor, limit=READ_ROWS)
+        for id, payload in rows.items():
+            if _may_go(_ENDED.decode(payload, f"result {id}"), before, cores.values()):
+                writes.append(DeleteValue(addresses.result(id)))
+        ended = len(rows) < READ_ROWS
+        if ended or len(writes) >= COMMIT_WRITES:
+            await _commit(runtime, writes)
+            dropped += len(writes)
+            writes = []
+        if ended:
             break
         cursor = next(reversed(rows))
     await _drop_receipts(runtime, cores)
@@ -57,7 +75,7 @@ async def _commit(runtime: Runtime, writes: list[Write]) -> None:
         await runtime.submit(writes, lambda _commit: None, "value")
 
 
-def _may_go(result: OperationResult, before: int, lanes: Iterable[LaneCore]) -> bool:
+def _may_go(result: _Ended, before: int, lanes: Iterable[LaneCore]) -> bool:
     """A run of another agent stays while the operation that it is a call of may be open: that one reads its record."""
     if result.ended_at >= before:
         return False
