@@ -40,7 +40,10 @@ Scope: TypeAlias = Literal["branch", "tree"]
 FORKED_FROM = "forked_from"
 """The key of a fork's metadata that says what it was made of."""
 
-KEPT = (addresses.BRANCH_TIP, addresses.LANE_CONFIG, addresses.LANE_STATE, addresses.SESSION_NAME, addresses.LABEL)
+KEPT = (
+    *(addresses.BRANCH_TIP, addresses.LANE_CONFIG, addresses.LANE_STATE, addresses.LABEL),
+    *(addresses.SESSION_NAME, addresses.SESSION_FEATURE),
+)
 """Namespaces that go along, beside those of applications."""
 
 _PATH_ROWS = 4_096
@@ -216,7 +219,7 @@ def _kept(row: Row, part: Part | None) -> Row | None:
         return None
     if part is not None and namespace == addresses.LABEL:
         return row if key in part.path else None
-    if part is not None and namespace != addresses.SESSION_NAME:
+    if part is not None and namespace not in (addresses.SESSION_NAME, addresses.SESSION_FEATURE):
         return None  # the branch's own come from ``_own_values``
     return ValueRow(row.address, _IDLE) if namespace == addresses.LANE_STATE else row
 
