@@ -17,6 +17,8 @@ from tests.kills.reports import Job, Report, encode_job, read_report
 PATIENCE_S = 60
 """A net for what hangs; nothing is measured by it."""
 
+SCRIPT = Path(__file__).with_name("zygote.py")
+
 PRESSES_MAX = 1_000
 PRESS_S = 0.02
 """How long a person waits for an answer before pressing again; what comes of it does not depend on it."""
@@ -91,14 +93,14 @@ class Child:
 class Zygote:
     """A process that forks children which need not import anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Path = SCRIPT) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(PATIENCE_S)
         self._codes: dict[int, int] = {}
         self._rest = b""
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", str(Path(__file__).with_name("zygote.py")), str(theirs.fileno())],
+                [sys.executable, "-W", "error", str(script), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 env=environment(),
             )
@@ -106,17 +108,23 @@ class Zygote:
     def start(self, job: Job) -> Child:
         """A forked child that does the job."""
         with _ends() as (reports, gate, theirs):
-            socket.send_fds(self._socket, [encode_job(job)], theirs)
+            pid = self.fork(encode_job(job), theirs)
+        return Child(pid, reports, gate, lambda: self.code(pid))
+
+    def fork(self, text: bytes, descriptors: list[int]) -> int:
+        """A forked child that has copies of ``descriptors`` and begins with ``text``: its number."""
+        socket.send_fds(self._socket, [text], descriptors)
         while (began := self._listen()) is None:
             pass
-        return Child(began, reports, gate, lambda: self._code(began))
+        return began
 
     def close(self) -> None:
         """End it, and every child that still lives."""
         self._socket.close()
         self._process.wait(PATIENCE_S)
 
-    def _code(self, pid: int) -> int:
+    def code(self, pid: int) -> int:
+        """Wait for a child's end: its exit code, or the number of its signal, negative."""
         while pid not in self._codes:
             self._listen()
         return self._codes.pop(pid)

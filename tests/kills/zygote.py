@@ -15,13 +15,13 @@ import socket
 import sys
 
 from tests.kills.life import SIGNALS, live
-from tests.kills.reports import Job, read_job
+from tests.kills.reports import read_job
 
 JOB_BYTES_MAX = 1 << 16
 
 
-def serve(parent: socket.socket) -> tuple[Job, int, int] | None:
-    """Fork and reap until the parent goes (None), or this is a child: its job and descriptors."""
+def serve(parent: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Fork and reap until the parent goes (None), or this is a child: the text of its job, and its descriptors."""
     children: set[int] = set()
     # What is imported stays as it is: no child's collector walks through it, and copies it by that.
     gc.collect()
@@ -45,16 +45,15 @@ def serve(parent: socket.socket) -> tuple[Job, int, int] | None:
             for child in children:
                 os.kill(child, signal.SIGKILL)
             return None
-        reports, gate = descriptors
         child = os.fork()
         if child == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(woken)
             os.close(wake)
-            return read_job(text), reports, gate
-        os.close(reports)
-        os.close(gate)
+            return text, descriptors
+        for each in descriptors:
+            os.close(each)
         children.add(child)
         parent.sendall(f"began {child}\n".encode())
 
@@ -72,4 +71,5 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as parent:
         given = serve(parent)
     if given is not None:
-        sys.exit(live(*given))
+        text, (reports, gate) = given
+        sys.exit(live(read_job(text), reports, gate))

@@ -391,7 +391,8 @@ class Store(Protocol):
 
         Opened read-only it is seen as it is now: entries, usage, stats, list elements, and those values that say where
         the session stands (``agentlane.data.addresses.CURRENT``) and results, are those of the open, as of one commit,
-        whatever an owner writes later. Other values, and whether a list was deleted, may be newer.
+        whatever an owner writes later. Other values, and whether a list was deleted, may be newer. One that is deleted
+        meanwhile is seen as it was, or each read raises ``UnknownSession``.
         """
         ...
 

@@ -43,6 +43,7 @@ from agentlane.storage.jsonl_migrate import migrate
 from agentlane.storage.jsonl_reader import LoadedFile, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.jsonl_thread import SyncThread
+from agentlane.storage.jsonl_writer import check_links
 from agentlane.storage.lock import hold_folder, leave_folder, wait_for_folder
 from agentlane.storage.paths import SUFFIX, exists, usable
 from agentlane.storage.repairing import Repairing
@@ -225,7 +226,8 @@ class JsonlStore(Exchange, Forking, Repairing):
         """Open a session; for writing, a file of an older format is brought to this version's first.
 
         ``UnknownSession``; ``SessionOwned`` if it is open for writing already, here or elsewhere; ``CorruptSession`` or
-        ``UnsupportedFormat`` with the place, the file untouched.
+        ``UnsupportedFormat`` with the place, the file untouched; the latter also for writing a file that has a second
+        name (a hard link).
 
         A session that is opened read-only is seen as it is now; what its owner writes later is not.
         """
@@ -237,6 +239,8 @@ class JsonlStore(Exchange, Forking, Repairing):
         try:
             descriptor = self._folder.open_file(session_id, os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND)
             try:
+                if lock is not None:
+                    check_links(path, self._files.status(descriptor))
                 loaded = LoadedFile(JsonlFile(self._files, path, descriptor, session_id))
                 await loaded.load()
                 self._check_usable()

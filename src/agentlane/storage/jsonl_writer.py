@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from agentlane.errors import OwnershipLost
+from agentlane.errors import OwnershipLost, UnsupportedFormat
 from agentlane.storage.files import FileSystem, write_all
 from agentlane.storage.framing import Draft
 from agentlane.storage.jsonl_reader import LoadedFile
@@ -65,6 +65,17 @@ class Replacement(Protocol):
 
     def put(self) -> None:
         """Take the place."""
+
+
+def check_links(path: Path, status: os.stat_result) -> None:
+    """``UnsupportedFormat`` for a file with a second name: its lock is found by name, so it could have two owners."""
+    if status.st_nlink > 1:
+        raise UnsupportedFormat(
+            f"{path} is a hard link: the file has {status.st_nlink} names, and its lock belongs to one name only; "
+            "remove the others, or open it read-only",
+            path=str(path),
+            links=status.st_nlink,
+        )
 
 
 class JsonlWriter:
@@ -178,6 +189,8 @@ class JsonlWriter:
             raise self._lost("is gone") from None
         if (status.st_dev, status.st_ino) != self._inode:
             raise self._lost("is another file now")
+        if status.st_nlink > 1:  # an owner by the other name has another lock, and would write beside us
+            raise self._lost("was given a second name (a hard link), which must be removed")
         if status.st_size != self._size:
             raise self._lost(f"has {status.st_size} bytes, and this owner left {self._size}")
 

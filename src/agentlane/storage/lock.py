@@ -161,8 +161,11 @@ class OwnerLock:
         try:
             if unlink and _inode_at(self._place) == self._inode:
                 os.unlink(self._place)
+            else:
+                # Whoever is refused while the next owner has not written its name yet must not read of this one.
+                os.ftruncate(descriptor, 0)
         except OSError as error:
-            _log.warning("%s: the lock file could not be removed: %s", self.path, error)
+            _log.warning("%s: the lock file could not be removed or emptied: %s", self.path, error)
         finally:
             _unlock(descriptor)
 

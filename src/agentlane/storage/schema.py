@@ -143,7 +143,8 @@ SELECT_SEQ: Final = "SELECT seq FROM session WHERE key = ?"
 SELECT_SESSION_KEY: Final = "SELECT key FROM session WHERE id = ?"
 # S22: the epoch that was last seen must still be there.
 SELECT_EPOCH: Final = "SELECT epoch FROM session WHERE key = ?"
-UPDATE_SESSION: Final = "UPDATE session SET epoch = ?, seq = ?, stats = ? WHERE key = ? AND epoch = ?"
+SELECT_MARK: Final = "SELECT epoch, seq FROM session WHERE key = ?"
+UPDATE_SESSION: Final = "UPDATE session SET epoch = ?, seq = ?, stats = ? WHERE key = ? AND epoch = ? AND seq = ?"
 DELETE_SESSION: Final = (
     "DELETE FROM entry WHERE session = ?",
     "DELETE FROM segment WHERE session = ?",

@@ -202,7 +202,8 @@ class SqliteStore(Exchange, Forking, Repairing):
 
         A session that is opened read-only is seen as it is now: entries, usage, stats, branches, lanes, operations and
         list elements that its owner writes later are not. Labels and the application's values are as they are when
-        they are read, and a list that its owner deletes is gone. No transaction is held, so no owner is held up.
+        they are read, and a list that its owner deletes is gone. No transaction is held, so no owner is held up. Where
+        it is deleted, each read of it raises ``UnknownSession`` from then on.
         ``CorruptSession`` for a damaged or empty file, ``UnsupportedFormat`` for one that is not ours or is newer,
         ``OSError`` for one that may not be read, ``InvalidName`` for what is no session id, and for a path that cannot
         be a file's.
@@ -276,7 +277,7 @@ class SqliteStore(Exchange, Forking, Repairing):
         async with use:
             await self._transact(use, lambda database: sweep(database, use.file.loading))
             with translated(self.path):
-                return await use.writer.thread.call(optimize)
+                return await use.writer.upkeep(optimize)
 
     async def open_operations(self) -> list[OpenOperation]:
         """Every operation that is not settled, in any session, oldest first; no session is opened for it (S20)."""
@@ -406,6 +407,7 @@ def _transact(writer: Writer, database: sqlite3.Connection, function: Callable[[
     database.execute("BEGIN IMMEDIATE")
     try:
         function(database)
+        writer.check_owner(database)
         database.execute("COMMIT")
         writer.used = True
     finally:

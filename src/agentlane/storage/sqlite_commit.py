@@ -33,17 +33,19 @@ _MASK = (1 << schema.POSITION_BITS) - 1
 class Written:
     """What the file holds of one session, as the writer's thread knows it. Nothing here grows with the session."""
 
-    __slots__ = ("ends", "epoch", "seq", "stats")
+    __slots__ = ("ends", "epoch", "sealed", "seq", "stats")
 
-    def __init__(self, ends: dict[str, int], epoch: int, seq: int, stats: Stats) -> None:
+    def __init__(self, ends: dict[str, int], epoch: int, seq: int, stats: Stats, sealed: int) -> None:
         self.ends = ends
         """Ids of entries that are the last of their segments, with their places; the most recently used ones."""
         self.epoch = epoch
         self.seq = seq
         self.stats = stats
+        self.sealed = sealed
+        """What is kept for ``seq`` in the file, which ``seq`` is ahead of within a transaction."""
 
     def copy(self) -> Written:
-        return Written(self.ends.copy(), self.epoch, self.seq, self.stats)
+        return Written(self.ends.copy(), self.epoch, self.seq, self.stats, self.sealed)
 
 
 class CommitRows:
@@ -197,24 +199,29 @@ class CommitRows:
 
 
 def seal(database: sqlite3.Connection, key: int, session_id: str, epoch: int, written: Written) -> None:
-    """Write the session's high-water mark and stats under ``epoch``; ``OwnershipLost`` if another owner wrote (S22)."""
+    """Write the session's high-water mark and stats under ``epoch``; ``OwnershipLost`` if another owner wrote (S22).
+
+    The epoch alone would not tell: until the first commit of a new owner, one that was replaced still writes under its
+    own, and the new one would build on what it read before that.
+    """
     stats = stats_text(written.stats)
-    sealed = database.execute(schema.UPDATE_SESSION, (epoch, written.seq, stats, key, written.epoch))
+    sealed = database.execute(schema.UPDATE_SESSION, (epoch, written.seq, stats, key, written.epoch, written.sealed))
     if sealed.rowcount != 1:
         raise _lost(session_id, written)
     written.epoch = epoch
+    written.sealed = written.seq
 
 
 def check_epoch(database: sqlite3.Connection, key: int, session_id: str, written: Written) -> None:
     """``OwnershipLost`` if another owner has written, before ``seal`` is reached."""
-    if database.execute(schema.SELECT_EPOCH, (key,)).fetchone() != (written.epoch,):
+    if database.execute(schema.SELECT_MARK, (key,)).fetchone() != (written.epoch, written.sealed):
         raise _lost(session_id, written)
 
 
 def _lost(session_id: str, written: Written) -> OwnershipLost:
     return OwnershipLost(
-        f"session {session_id}: another owner has written since this one opened it (its epoch is no longer "
-        f"{written.epoch}), or it was deleted; open it again",
+        f"session {session_id}: another owner has written since this one opened it (it is no longer at epoch "
+        f"{written.epoch} and number {written.sealed}), or it was deleted; open it again",
         session_id=session_id,
     )
 

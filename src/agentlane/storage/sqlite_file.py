@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from agentlane.errors import SessionClosed, SessionOwned, StoreOwned
+from agentlane.errors import SessionClosed, SessionOwned, StoreOwned, WrongProcess
 from agentlane.storage.contract import Durability
 from agentlane.storage.hop import Result, tell
 from agentlane.storage.lock import OwnerLock
@@ -317,7 +317,8 @@ class Looking:
 async def attach(path: str, options: Options, *, write: bool, session_id: str | None = None) -> Use:
     """Use the file at ``path``, which exists; with ``session_id`` as the one owner of that session.
 
-    ``SessionOwned``, ``StoreOwned``; ``UnsupportedFormat`` and ``CorruptSession`` for what the file is; ``OSError``.
+    ``SessionOwned``, ``StoreOwned``; ``WrongProcess`` if the file was open when this process was forked;
+    ``UnsupportedFormat`` and ``CorruptSession`` for what it is; ``OSError``.
     An owner in this process whose event loop is closed was forgotten: nobody can use or close it, and it is replaced.
     """
     asked = False
@@ -328,6 +329,12 @@ async def attach(path: str, options: Options, *, write: bool, session_id: str | 
             inode = (status.st_dev, status.st_ino)
             if not options.insist:
                 check_links(path, status)
+            if any(each.inode == inode for each in _abandoned):
+                raise WrongProcess(
+                    f"{path} was open when this process was forked, and SQLite cannot open it in the child then: fork "
+                    "before it is opened, or start the process afresh (multiprocessing: spawn or forkserver)",
+                    path=path,
+                )
             file = _files.get(inode)
             owner = None if file is None or not write or asked else file.sources.get(session_id or "")
             if owner is None or not owner.loop.is_closed():
@@ -344,7 +351,12 @@ async def attach(path: str, options: Options, *, write: bool, session_id: str | 
 
 
 def forget_after_fork() -> None:
-    """In a forked child: nothing here is the child's. Connections are kept, never closed: they are the parent's."""
+    """In a forked child: nothing here is the child's. Connections are kept, never closed: they are the parent's.
+
+    Nor can it ever have such a file open for itself. SQLite knows an open file by its inode, for the whole process, and
+    would give the child what it knew for the parent: locks that only the parent has, and an index of a log that is
+    removed when the parent closes.
+    """
     global _guard
     _guard = threading.Lock()
     _abandoned.extend(_open)

@@ -47,6 +47,8 @@ class Loaded(NamedTuple):
     epoch: int
     seq: int
     stats: Stats
+    sealed: int
+    """The number that is kept for ``seq``, as it is in the file."""
 
 
 def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None:
@@ -66,7 +68,7 @@ def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None
     (highest,) = database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0]
     if not all(type(each) is int for each in (epoch, seq, highest)):
         raise _other_type(f"session {session_id}: a number of its rows")
-    return Loaded(key, info, epoch, max(seq, highest), _stats(database, key, session_id, stats))
+    return Loaded(key, info, epoch, max(seq, highest), _stats(database, key, session_id, stats), seq)
 
 
 def _stats(database: sqlite3.Connection, key: int, session_id: str, kept: bytes | None) -> Stats:

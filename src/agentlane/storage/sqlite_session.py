@@ -23,6 +23,7 @@ from agentlane.errors import (
     WrongLoop,
     WrongProcess,
 )
+from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import (
     Commit,
@@ -63,7 +64,7 @@ class SqliteSession:
         self.key = loaded.key
         self.loop = asyncio.get_running_loop()
         self.probe = probe
-        self.written = Written({}, loaded.epoch, loaded.seq, loaded.stats)
+        self.written = Written({}, loaded.epoch, loaded.seq, loaded.stats, loaded.sealed)
         self.own_epoch = loaded.epoch + 1
         self.busy_generation = -1
         self.killed = False
@@ -204,13 +205,16 @@ class SqliteSession:
             raise self._faulted_error(self._fault)
         writer = self._use.writer
         with translated(self._use.file.path):
-            return await writer.thread.call(vacuum)
+            return await writer.upkeep(vacuum)
 
     async def search(self, search: Search, *, start: str | None = None, scan: bool = False) -> list[Found]:
         """Rule S26. ``SearchUnavailable`` where SQLite has no FTS5, unless ``scan``."""
         self._check_use()
         searched = SqliteSearch(self._use.file, self._view, write=not self._read_only, check=self._check_use)
-        return await searched.search(search, start=start, scan=scan)
+        found = await searched.search(search, start=start, scan=scan)
+        if self._read_only:
+            await self._read(_nothing)
+        return found
 
     async def close(self) -> None:
         """Wait for submitted commits, then give the file up; the last session of the file closes it (S23).
@@ -309,7 +313,19 @@ class SqliteSession:
 
     async def _read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         self._check_use()
-        return await self._use.file.read(function)
+        return await self._use.file.read(self._unless_deleted(function) if self._read_only else function)
+
+    def _unless_deleted(self, function: Callable[[sqlite3.Connection], T]) -> Callable[[sqlite3.Connection], T]:
+        """Beside an owner who deletes the session: what is read is whole if the session is there behind that."""
+
+        def read(database: sqlite3.Connection) -> T:
+            try:
+                return function(database)
+            finally:
+                if not database.execute(schema.SELECT_SESSION_ID, (self.key,)).fetchall():
+                    raise UnknownSession(f"session {self.id!r} was deleted while it was read", session_id=self.id)
+
+        return read
 
     def _reach(self, probe: Probe, boundary: str) -> None:
         try:
@@ -351,3 +367,7 @@ class SqliteSession:
         )
         error.__cause__ = cause
         return error
+
+
+def _nothing(database: sqlite3.Connection) -> None:
+    """Read to learn whether the session is there."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import threading
 from collections import deque
@@ -25,6 +24,7 @@ from agentlane.storage.contract import Probe
 from agentlane.storage.hop import tell
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.sqlite_commit import CommitRows, Written, check_epoch, seal
+from agentlane.storage.sqlite_place import LogLost, Place
 from agentlane.storage.sqlite_thread import DatabaseThread
 
 T = TypeVar("T")
@@ -102,7 +102,8 @@ class Writer:
         ``keep_log`` makes a connection which, being open longer, keeps ours from copying the log when it is closed.
         ``insist``: go on with a file that has several names. ``findings`` takes what people should know.
         """
-        self.thread = DatabaseThread(connect)
+        self._place = Place(path, inode, lock, insist=insist)
+        self.thread = DatabaseThread(lambda: self._connected(connect()))
         self.lock = lock
         self.used = False
         """Whether a session was opened or anything written. Only then is the log copied at the end: who was refused
@@ -111,8 +112,6 @@ class Writer:
         """How many transactions were committed."""
         self._keep_log = keep_log
         self._path = path
-        self._inode = inode
-        self._insist = insist
         self._findings = findings
         self._faulted = faulted
         self._died = died
@@ -150,7 +149,7 @@ class Writer:
                     database.execute(f"PRAGMA busy_timeout = {timeout_ms}").fetchall()
                 before = database.total_changes
                 changed = change(database)
-                self._check_owner()
+                self.check_owner(database)
                 self._pages += database.total_changes - before  # about
                 with self._gate:
                     if self._killed:
@@ -165,6 +164,15 @@ class Writer:
             return changed
 
         return await self.thread.call(transact)
+
+    async def upkeep(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run ``function``, which makes transactions of its own that change nothing, between commits."""
+
+        def keep_up(database: sqlite3.Connection) -> T:
+            self.check_owner(database)
+            return function(database)
+
+        return await self.thread.call(keep_up)
 
     def finish(self, ended: Callable[[], None]) -> None:
         """After all that was submitted: copy the log into the file, close, give the lock up, call ``ended``."""
@@ -278,7 +286,7 @@ class Writer:
                     jobs[0][1].error = refusal
                     return True
                 written = self._one_by_one(database, jobs)
-            self._check_owner()
+            self.check_owner(database)
             for source, rows in jobs:
                 if source.probe is not None and rows.error is None:
                     _reach(source, source.probe, f"commit.{rows.name}.inside")
@@ -356,25 +364,21 @@ class Writer:
     def _lost(self, source: Source, jobs: list[Job]) -> bool:
         return any(each is source and isinstance(rows.error, OwnershipLost) for each, rows in jobs)
 
-    def _check_owner(self) -> None:
-        """The path must still name the file that was opened, and be its only name: by another one it has another lock
-        and another log. A lock file that is gone is met by the epoch (S22)."""
+    def _connected(self, database: sqlite3.Connection) -> sqlite3.Connection:
         try:
-            status = os.stat(self._path)
-        except FileNotFoundError:
-            status = None
-        if status is None or (status.st_dev, status.st_ino) != self._inode:
-            raise OwnershipLost(
-                f"{self._path}: the database file was removed or replaced while it was open; put it back before it "
-                "is opened again",
-                path=self._path,
-            )
-        if status.st_nlink > 1 and not self._insist:
-            raise OwnershipLost(
-                f"{self._path}: the database file was given a second name (a hard link) while it was open, by which "
-                "another owner may be writing; remove that name before it is opened again",
-                path=self._path,
-            )
+            self._place.opened(database)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def check_owner(self, database: sqlite3.Connection) -> None:
+        """Before COMMIT: ``OwnershipLost``, with the transaction undone, unless all names are as they were opened."""
+        try:
+            self._place.check()
+        except LogLost:
+            _roll_back(database)
+            raise self._place.save(database) from None
 
     def _fail(self, jobs: list[Job], error: BaseException) -> None:
         """What is left in the queue is lost with ``jobs``."""
@@ -402,10 +406,14 @@ class Writer:
         if database is None or self._killed:
             return
         try:
+            self.check_owner(database)
             database.execute("PRAGMA busy_timeout = 0")  # closing does not wait for other programs that read
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error:
             pass  # the log has everything; the next owner copies it
+        except (AgentLaneError, OSError) as error:
+            self._findings.append(str(error))
+            _log.warning("%s", error)  # nobody waits for a commit who could be told
 
     def _checkpoint(self) -> None:
         database = self.thread.database
