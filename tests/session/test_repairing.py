@@ -19,6 +19,7 @@ from agentlane.data.records.standing_in import LOST, RESULT_LOST, SET_ASIDE
 from agentlane.errors import (
     AgentLaneError,
     CorruptSession,
+    InvalidDefinition,
     InvalidMessage,
     InvalidName,
     InvalidWrite,
@@ -190,6 +191,18 @@ async def test_a_whole_session_is_copied_as_it_is_and_its_operation_stays_open(k
         assert outcome.result.operation_id == OPEN
         assert len(started.calls) == 2  # the one that ran, which is safe, and the one that was allowed
     await store.close()
+
+
+@pytest.mark.parametrize(("path", "id"), [("mended.db", "s"), ("folder", "s"), ("mended.jsonl", "mended")])
+async def test_a_path_is_a_target_as_it_is_for_opening(path: str, id: str, sample: Sample, tmp_path: Path) -> None:
+    store = sample.put(b"".join(sample.lines))
+
+    report = await store.repair("s", tmp_path / path)
+
+    assert report.session_id == id
+    async with open_session(tmp_path / path, session_id=id) as session:
+        assert await session.value(SETTING) == {"a": 1}
+        assert (await session.verify()).findings == ()
 
 
 @pytest.mark.parametrize("source_kind", ["jsonl", "sqlite"])
@@ -475,7 +488,9 @@ async def test_what_cannot_be_repaired_is_refused_and_leaves_nothing(sample: Sam
     with pytest.raises(InvalidName):
         await good.repair("s", target, new_id="a/b")
     with pytest.raises(InvalidMessage, match="target"):
-        await good.repair("s", "somewhere")  # type: ignore[arg-type]
+        await good.repair("s", 7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidDefinition, match="memory"):
+        await good.repair("s", ":memory:")
     with pytest.raises(InvalidWrite, match="exists already"):
         await good.repair("s", good, new_id="s")
     assert await target.list() == []

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
 from typing import Protocol
 
+from agentlane.clock import SystemClock
 from agentlane.data.repairs import RepairReport
-from agentlane.errors import CorruptSession, InvalidMessage, UnsupportedFormat
+from agentlane.errors import CorruptSession, UnsupportedFormat
+from agentlane.ids import Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.storage.contract import Store
 from agentlane.storage.mended import Mended
@@ -24,36 +28,44 @@ class Repairing(Verifying):
         return self
 
     async def repair(
-        self: _Repairing, session_id: str, target: Store | None = None, *, new_id: str | None = None
+        self: _Repairing,
+        session_id: str,
+        target: str | os.PathLike[str] | Store | None = None,
+        *,
+        new_id: str | None = None,
     ) -> RepairReport:
         """Make a session, in ``target``, of everything that can be read of a damaged one; never touches that one.
 
-        ``target`` None: in this store, under ``new_id`` or a fresh id. In another store the copy has the id of the
-        damaged session if ``new_id`` is None. It is whole and durable on return, can be opened and driven, and
-        ``verify`` finds nothing more that is lost in it. What can be read is in it byte for byte; what is lost is
-        stood in for where others name it; what cannot stay where it was is set aside on the branch
-        ``recovered/records``, and the report says all of that.
+        ``target`` None: in this store, under ``new_id`` or a fresh id. Else it is a path as ``open_session`` takes it,
+        or another store, and if ``new_id`` is None the copy has the id of the damaged session there, for a ``.jsonl``
+        path its stem. It is whole and durable on return, can be opened and driven, and ``verify`` finds nothing more
+        that is lost in it. What can be read is in it byte for byte; what is lost is stood in for where others name it;
+        what cannot stay where it was is set aside on the branch ``recovered/records``, and the report says all of that.
 
         Operations of which every record is there stay open. All others that were open are ended as ``failed`` with the
-        code ``uncertain``, and their calls get results that say that they may have run: no call runs again whose
-        intent may be lost. A session that somebody owns is copied as it was at one moment; close it first, or its calls
-        may run both there and in the copy.
+        code ``uncertain``, and their calls get results that say that they may have run: no call runs again whose intent
+        may be lost. A session that somebody owns is copied as it was at one moment; close it first, or its calls may
+        run both there and in the copy.
 
-        ``UnknownSession``; ``CorruptSession`` where nothing can be read; ``UnsupportedFormat`` where a newer version
-        wrote something: that one can read it. ``InvalidWrite`` if the id is taken; ``InvalidName``; ``OSError``.
-        Refused, failed, cancelled or killed it leaves no session (cancelled at the very end, a whole one).
+        ``UnknownSession``; ``InvalidMessage``, ``InvalidDefinition`` for a target that is none; ``CorruptSession``
+        where nothing can be read; ``UnsupportedFormat`` where a newer version wrote something: that one can read it.
+        ``InvalidWrite`` if the id is taken; ``InvalidName``; ``OSError``. Refused, failed, cancelled or killed it
+        leaves no session (cancelled at the very end, a whole one).
         """
-        if target is not None and not all(hasattr(target, each) for each in ("create", "load")):
-            raise InvalidMessage(f"target: a store, or None for this one, is needed here, not {type(target).__name__}")
-        if new_id is not None:
-            new_id = check_session_id(new_id)
+        # By name: the stores inherit from here, and what opens a target knows the stores.
+        targets = import_module("agentlane.storage.targets")
+        target = targets.checked_place(target)
+        wanted = None if new_id is None else check_session_id(new_id)
         me: object = self
-        place, wanted = self.whole_folder(), new_id
-        if target is not None and target is not me:
-            place, wanted = target, session_id if new_id is None else new_id
+        if target is me:
+            target = None
+        elif target is not None and wanted is None:
+            wanted = import_module("agentlane.storage.open").session_of(target) or session_id
+        clock = SystemClock()
         salvage = await self.salvage(session_id)
         try:
-            report = await _repaired(session_id, salvage, place, wanted)
+            async with targets.opened(target, self, clock, Uuid7Source(clock)) as place:
+                report = await _repaired(session_id, salvage, place, wanted)
         except GeneratorExit:  # thrown away with its loop: nothing can be awaited
             salvage.release()
             raise
