@@ -465,6 +465,11 @@ DAMAGES: dict[str, Damage] = {
         lambda at: at.values.update({addresses.op_state(at.op): b'{"at":"tools","answer":1}'}),
         operation=True,
     ),
+    "a lane that names the operation of another": Damage(
+        "wrong_lane",
+        lambda at: {"lane.state/aside"},
+        lambda at: at.set(addresses.lane_state("aside"), LaneState(current=at.op)),
+    ),
     "a lane that does not know of its operation": Damage(
         "unheld_operation",
         lambda at: {f"op.meta/{at.op}"},

@@ -418,6 +418,31 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
         False,
     ),
     "a label": (_sql("UPDATE value SET key = 'gone' WHERE namespace = 'label'"), {"set_aside"}, False),
+    "the state and the configuration of a lane": (
+        _sql("DELETE FROM value WHERE namespace IN ('lane.state', 'lane.config') AND key = 'main'"),
+        {"lane"},
+        False,
+    ),
+    "the name of a lane": (
+        _sql("UPDATE value SET key = 'maim' WHERE namespace = 'lane.state' AND key = 'main'"),
+        {"lane"},
+        False,
+    ),
+    "the state of another lane": (
+        _sql(
+            "UPDATE value SET payload = (SELECT payload FROM value WHERE namespace = 'lane.state' AND key = 'main') "
+            "WHERE namespace = 'lane.state' AND key = 'side'"
+        ),
+        {"lane"},
+        False,
+    ),
+    "the row of the session, of which an element is the newest": (
+        lambda database: database.executescript(
+            "UPDATE element SET seq = 1000 + seq WHERE seq = (SELECT max(seq) FROM element); DELETE FROM session"
+        ),
+        set(),
+        False,
+    ),
 }
 
 
@@ -467,6 +492,27 @@ async def test_with_an_operation_the_runs_of_its_calls_end(tmp_path: Path) -> No
     async with open_session(target, session_id="t", clock=ManualClock()) as session:
         assert session.open_operations() == []
         assert (await (await session.lane("main", chief)).run("next")).status == "completed"
+    await store.close()
+
+
+@pytest.mark.parametrize(("damaged", "whole_one"), [("running-1", "barrier-1"), ("retrying-1", "resumed-1")])
+async def test_an_operation_with_the_state_of_another_takes_nothing_from_it(
+    damaged: str, whole_one: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "states.db"
+    path.write_bytes((Path(__file__).parents[1] / "compat" / "golden_files" / "states-2.db").read_bytes())
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "UPDATE value SET payload = (SELECT payload FROM value WHERE namespace = 'op.state' AND key = ?) "
+            "WHERE namespace = 'op.state' AND key = ?",
+            (whole_one, damaged),
+        )
+    store, target = SqliteStore(path, clock=ManualClock()), MemoryStore(clock=ManualClock())
+
+    report = await store.repair("states", target)
+
+    assert report.ended == (damaged,)
+    assert [each for each in report.left if each.loses] == []
     await store.close()
 
 

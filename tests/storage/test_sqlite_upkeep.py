@@ -55,6 +55,32 @@ async def test_the_log_stays_bounded_whatever_is_written(tmp_path: Path, small_l
     await store.close()
 
 
+async def test_a_log_that_an_owner_has_left_is_copied_before_the_next_one_writes_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it has filled the disk, what is freed would else go into it as well."""
+    monkeypatch.setattr(sqlite_writer, "BACKLOG_PAGES", 50)
+    path = tmp_path / "s.db"
+    store = SqliteStore(path, durability="process")
+    await store.create("s")
+    storage = await store.open("s")
+    await work(storage, 60)
+    stranger = sqlite3.connect(path)  # as long as somebody has the file open, nobody removes its log
+    stranger.execute("SELECT count(*) FROM session").fetchall()
+    storage.kill()
+    left = log_bytes(path)
+    assert left > 50 * schema.PAGE_BYTES
+    heir = SqliteStore(path, durability="process")
+    storage = await heir.open("s")
+    assert log_bytes(path) == left  # opening writes nothing
+    await work(storage, 15, 60)
+    assert log_bytes(path) == left
+    assert storage.stats().entries == 75
+    stranger.close()
+    await heir.close()
+    await store.close()
+
+
 async def test_a_stranger_who_holds_the_log_is_told_of_once(
     tmp_path: Path, small_log: None, caplog: pytest.LogCaptureFixture
 ) -> None:

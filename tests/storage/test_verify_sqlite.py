@@ -210,6 +210,24 @@ async def test_what_is_wrong_in_tables_is_named(sample: Sample, what: str) -> No
         assert rows == whole_rows()
 
 
+async def test_rows_that_go_backwards_end_the_part_that_can_be_read(sample: Sample, whole: bool) -> None:
+    """As SQLite gives them of a page of which only half was written, or that holds what belongs on another."""
+    content = sample.closed
+    pages = [content[at : at + PAGE_BYTES] for at in range(0, len(content), PAGE_BYTES)]
+    step = 2 if whole else 5
+    for place in range(1, len(pages)):
+        half = pages[place][: PAGE_BYTES // 2] + bytes(PAGE_BYTES // 2)
+        for other in (half, *pages[1 + place % step :: step]):
+            damaged = [*pages[:place], other, *pages[place + 1 :]]
+            path = sample.put({"": b"".join(damaged)})
+            try:
+                report, rows = await look(path)
+            except UnknownSession:
+                continue
+            if len(rows) < len(whole_rows()):
+                assert report.findings, place
+
+
 async def test_a_file_that_is_none_or_newer_is_named(sample: Sample) -> None:
     for content, code, loses in (
         (b"", "not_a_session", True),

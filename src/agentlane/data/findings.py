@@ -30,6 +30,7 @@ MediumCode: TypeAlias = Literal[
     "number_again",
     "open_operations",
     "other_session",
+    "out_of_order",
     "renamed",
     "repeated_record",
     "search_index",

@@ -126,23 +126,32 @@ def rows_behind(
     rows: list[Any] = []
     size = 0
     cursor = None
+    damage: Damage | None = None
     try:
         cursor = database.execute(statement, (*before, after, limit))
         for row in cursor:
+            if not _is_behind(row, rows[-1][0] if rows else after):
+                damage = Damage(f"SQLite gives {row[0]!r} where numbers behind {rows[-1][0] if rows else after} belong")
+                break
             rows.append(row)
             size += sum(len(field) for field in row if isinstance(field, bytes))
             if size >= PAGE_BYTES:
                 break
     except (sqlite3.Error, UnicodeDecodeError) as error:
         damage = damage_of(error)
-        if not rows:
-            if limit > 1:  # a sorter or a look ahead may have met it
-                return rows_behind(database, statement, before, after, 1)
-            return Broken(after, _next_readable(database, statement, before, after), damage.reason)
     finally:
         if cursor is not None:
             cursor.close()
-    return rows
+    if damage is None or rows:
+        return rows
+    if limit > 1:  # a sorter or a look ahead may have met it
+        return rows_behind(database, statement, before, after, 1)
+    return Broken(after, _next_readable(database, statement, before, after), damage.reason)
+
+
+def _is_behind(row: Sequence[Any], number: int) -> bool:
+    """Whether a row has a number beyond one that was asked for; what a damaged page holds need not."""
+    return type(row[0]) is int and row[0] > number
 
 
 def _next_readable(database: sqlite3.Connection, statement: str, before: tuple[Any, ...], after: int) -> int | None:
@@ -151,7 +160,7 @@ def _next_readable(database: sqlite3.Connection, statement: str, before: tuple[A
     def first(number: int) -> int | None:
         """The first number behind ``number``; None if that cannot be read, or there is none."""
         found = tried(lambda: database.execute(statement, (*before, number, 1)).fetchall())
-        return None if isinstance(found, Damage) or not found else int(found[0][0])
+        return None if isinstance(found, Damage) or not found or not _is_behind(found[0], number) else int(found[0][0])
 
     low, high, leap = after, after, 1
     found: int | None = None
@@ -199,7 +208,7 @@ def keys_of(database: sqlite3.Connection, table: str) -> Iterator[int]:
     key = -(2**63)
     while True:
         found = tried(lambda after=key: database.execute(SELECT_NEXT_KEYS[table], (after,)).fetchall())  # type: ignore[misc]
-        if isinstance(found, Damage) or found[0][0] is None:
+        if isinstance(found, Damage) or not _is_behind(found[0], key):
             return
         key = found[0][0]
         yield key

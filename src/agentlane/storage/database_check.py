@@ -24,6 +24,8 @@ from agentlane.storage.sqlite_connect import leftovers
 from agentlane.storage.sqlite_stats import counted_stats, kept_stats
 
 REPAIR = "repair the session into a copy, or restore it from a backup"
+_SEQ_MAX = 1 << 61
+"""No session comes to a number like this; what is greater is damage."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -126,6 +128,7 @@ def copy_session(
         info = _info(path, session_id, created_at, metadata, found)
         last_seq, stats = _counts(path, session_id, row, found, database)
         elements = _elements(path, key, found, database)
+        last_seq = max(last_seq, *(each.seq for each in elements), 0)  # a row that is lost, or says less, loses no list
         values = _values(path, key, found, database)
         return Copied(key, info, last_seq, stats, elements, values), found
     finally:
@@ -241,7 +244,7 @@ def _counts(
     key, _, _, _, seq, kept = row
     highest = tried(lambda: database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0][0])
     if type(highest) is not int:
-        return max(seq, 1 << 61), None
+        return max(seq, _SEQ_MAX), None
     try:
         counted = tried(lambda: counted_stats(database, key))
         if isinstance(counted, Damage):
@@ -273,7 +276,7 @@ def _elements(path: str, key: int, found: list[Finding], database: sqlite3.Conne
     rows: dict[tuple[Address, int], ElementRow] = {}
     for namespace, name, seq, payload in (*first, *last):
         where = f"element {seq} of the list {namespace}/{name}"
-        if type(seq) is not int or seq < 1:
+        if type(seq) is not int or not 1 <= seq <= _SEQ_MAX:
             if (namespace, name, seq) != ("", "", 0):
                 text = "its number is not what was written"
                 found.append(row_finding(path, "undecodable", where, text, loses=True))

@@ -6,6 +6,7 @@ import asyncio
 import zlib
 from array import array
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 
 import msgspec
@@ -41,6 +42,7 @@ from agentlane.storage.framing import (
 from agentlane.storage.index import SessionIndex, decode_usage
 from agentlane.storage.jsonl_file import JsonlFile, info_of
 from agentlane.storage.jsonl_reader import PAUSE_BYTES
+from agentlane.storage.line_order import Misplaced, misplaced
 from agentlane.storage.places import FILE_BYTES_MAX, LENGTH_BITS
 from agentlane.storage.salvage import Findings
 from agentlane.storage.segments import NO_ROW
@@ -69,6 +71,8 @@ class LineReader:
         self._commits = 0
         self._epoch = 0
         self._operations_at = 0
+        self._misplaced: deque[Misplaced] = deque()
+        self._elsewhere: set[int] = set()  # where those of them stand
 
     async def read(self) -> None:
         """Read the file to its end; the event loop gets a turn now and then."""
@@ -86,6 +90,8 @@ class LineReader:
             if number == 1:
                 if not self._first(offset, end, line):
                     return
+                self._misplaced = await misplaced(file)
+                self._elsewhere = {each.offset for each in self._misplaced}
             else:
                 self._line(number, offset, end, line)
             if offset - paused > PAUSE_BYTES:
@@ -237,6 +243,9 @@ class LineReader:
 
     def _commit(self, head: Head, text: bytes, payloads_at: int, offset: int, number: int) -> None:
         envelope = head.envelope
+        if offset in self._elsewhere:
+            return  # it is read where it belongs
+        self._take_due(envelope.first_seq)
         if envelope.first_seq <= self.index.last_seq:
             self._again(envelope, text, offset, number)
             return
@@ -263,7 +272,9 @@ class LineReader:
         self._epoch = max(self._epoch, envelope.epoch)
         if not isinstance(envelope.operations, int):
             self._operations_at = offset
-        elif envelope.operations != self._operations_at and not self._told.any:  # else what is bad has moved it
+        elif envelope.operations != self._operations_at and not (
+            self._told.any or self._elsewhere
+        ):  # else it has moved
             said = f"open operations are said to be at byte {envelope.operations}, they are at {self._operations_at}"
             self._told.add("open_operations", number, offset, said)
         if not self.found:
@@ -273,6 +284,23 @@ class LineReader:
         self._commits += 1
         self.index.begin(envelope.first_seq, envelope.at)
         self._apply(head, text, payloads_at, offset, number)
+
+    def _take_due(self, seq: int | None) -> None:
+        """Take in commits that stand elsewhere and belong before a number; None: all that are left."""
+        while self._misplaced and (seq is None or self._misplaced[0].first_seq < seq):
+            each = self._misplaced.popleft()
+            self._elsewhere.discard(each.offset)
+            if not each.again:
+                self._told.add(
+                    "out_of_order",
+                    each.number,
+                    each.offset,
+                    f"the record with sequence number {each.first_seq} stands out of its place",
+                    advice="nothing is lost, it is read where it belongs; " + REPAIR,
+                )
+            text = self._file.files.pread(self._file.descriptor, each.end - each.offset, each.offset)
+            self._record(text, each.offset, each.number)
+            self._elsewhere.add(each.offset)
 
     def _again(self, envelope: Envelope, text: bytes, offset: int, number: int) -> None:
         at = bisect_left(self._first_seqs, envelope.first_seq)
@@ -384,6 +412,7 @@ class LineReader:
     def _end(self) -> None:
         """The file ends here."""
         file = self._file
+        self._take_due(None)
         if self._base_open:
             self._base_is_cut(None, file.size)
         self._told.end(found=self.found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -33,6 +34,8 @@ COMMITS_MAX = 1000
 """How many commits share one transaction at most."""
 CHECKPOINT_PAGES = 2000
 """After about this many changed pages the log is copied into the file as soon as nothing is written for a while."""
+BACKLOG_PAGES = 500
+"""A log of so many pages that an owner before has left is copied into the file before the first commit."""
 LOG_PAGES_MAX = 8000
 """At this many pages SQLite copies the log into the file in the middle of work."""
 IDLE_S = 0.1
@@ -120,6 +123,7 @@ class Writer:
         self._gate = threading.Lock()  # held over COMMIT, so that `kill` knows which commits there are
         self._killed = False
         self._error: BaseException | None = None
+        self._begun = False  # whether anything was committed, or tried
         self._pages = 0
         self._held = False  # by a reader of another program, when last looked at
         self._timer: asyncio.TimerHandle | None = None
@@ -274,6 +278,9 @@ class Writer:
         """False if a session was killed meanwhile, and nothing was committed for that."""
         if not jobs:
             return True
+        if not self._begun:
+            self._begun = True
+            self._copy_backlog(database)
         try:
             try:
                 written = self._together(database, jobs)
@@ -423,6 +430,20 @@ class Writer:
             self._copy_log(database)
         except sqlite3.Error as error:
             self._give_up([], error)
+
+    def _copy_backlog(self, database: sqlite3.Connection) -> None:
+        """Copy what an owner before has left, so that the log begins anew and a disk that was full goes further."""
+        try:
+            backlog = os.stat(f"{self._path}-wal").st_size // schema.PAGE_BYTES
+        except OSError:
+            return
+        if backlog < BACKLOG_PAGES:
+            return
+        try:
+            self._copy_log(database)
+        except sqlite3.Error as error:
+            if _code(error) != sqlite3.SQLITE_FULL:
+                raise  # else nothing is amiss: the log has everything, and the commit says what there is room for
 
     def _copy_log(self, database: sqlite3.Connection) -> None:
         """Copy the log into the file as far as no reader holds it. Our own never do for longer than a page takes."""

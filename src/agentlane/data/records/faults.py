@@ -33,6 +33,7 @@ RecordCode: TypeAlias = Literal[
     "undecodable",
     "unheld_operation",
     "wrong_kind",
+    "wrong_lane",
 ]
 """What a fault among records is about."""
 
@@ -83,6 +84,7 @@ KINDS: dict[RecordCode, FaultKind] = {
     "undecodable": FaultKind("I12", True, f"restore it from a backup, or {_REPAIR}"),
     "unheld_operation": FaultKind("I3", True, _REPAIR),
     "wrong_kind": FaultKind("I12", False, f"{_REPAIR}; reads that ask for one kind miss it"),
+    "wrong_lane": FaultKind("I3", True, _REPAIR),
 }
 
 

@@ -190,7 +190,8 @@ class Mending:
     def _hold_lanes(self) -> None:
         operations = self._operations
         lost = {key for space, key in operations.unreadable if space in (addresses.LANE_STATE, addresses.LANE_CONFIG)}
-        for name in sorted({*operations.lanes, *operations.lane_configs, *lost}):
+        held = {meta.lane for id, meta in operations.metas.items() if id not in self.closed}
+        for name in sorted({*operations.lanes, *operations.lane_configs, *lost, *held}):
             state = operations.lanes.get(name, LaneState())
             end = operations.ends.get(name, NO_END)
             current = state.current
@@ -202,7 +203,9 @@ class Mending:
                 captured = operations.configs.get(current or "")
                 agent = end.agent if captured is None else captured.agent
                 config = LaneConfig(agent=agent) if agent else None
-            if current in self.closed or (current is not None and current not in operations.metas):
+            if current in operations.metas and operations.metas[current].lane != name:
+                current = None
+            elif current in self.closed or (current is not None and current not in operations.metas):
                 current, last = None, current
             if last in operations.metas and last not in self.closed:
                 last = end.last or None

@@ -87,8 +87,19 @@ class OperationRecords:
 
     @property
     def running(self) -> dict[str, tuple[str, Tools]]:
-        """The answers whose calls are being run, with the operation and its state."""
-        return {state.answer: (id, state) for id, state in self.states.items() if isinstance(state, Tools)}
+        """The answers whose calls are being run, with the operation and its state.
+
+        Where the states of several name one answer, all but one are damaged: it is run on the lane that it is on.
+        """
+        found: dict[str, tuple[str, Tools]] = {}
+        for id, state in self._batches():
+            if state.answer not in found or self._is_on_its_lane(id, state.answer):
+                found[state.answer] = (id, state)
+        return found
+
+    def _is_on_its_lane(self, operation: str, entry: str) -> bool:
+        meta = self.metas.get(operation)
+        return meta is not None and entry in self._conversation.path(self.tips.get(meta.lane))
 
     @property
     def cancelled(self) -> set[str]:
@@ -138,18 +149,21 @@ class OperationRecords:
                 self._faults.add("missing_entry", f"branch.tip/{name}", text)
 
     def _check_lanes(self) -> None:
-        held = {state.current: name for name, state in self.lanes.items() if state.current is not None}
+        held = {(state.current, name) for name, state in self.lanes.items()}
         for name in {*self.lanes, *self.lane_configs}:
             if name not in self.lanes or name not in self.lane_configs or name not in self.tips:
                 self._faults.add("half_lane", f"lane.state/{name}", f"lane {name} is not whole")
         for name, state in self.lanes.items():
             if state.current is not None and state.current not in self.metas:
                 self._fault(state.current, f"lane {name} names operation {state.current}, which is not open")
+            elif state.current is not None and self.metas[state.current].lane != name:
+                text = f"lane {name} names operation {state.current}, which is open on another lane"
+                self._faults.add("wrong_lane", f"lane.state/{name}", text)
             if state.last is not None and state.last in self.metas:
                 text = f"lane {name} says that operation {state.last} has settled, and it is open"
                 self._faults.add("settled_twice", f"lane.state/{name}", text, state.last)
         for id, meta in self.metas.items():
-            if held.get(id) != meta.lane:
+            if (id, meta.lane) not in held:
                 text = f"operation {id} of lane {meta.lane} is open and its lane does not name it"
                 self._faults.add("unheld_operation", f"op.meta/{id}", text, id)
             for namespace in (addresses.OP_CONFIG, addresses.OP_STATE):
