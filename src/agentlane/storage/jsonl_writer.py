@@ -226,7 +226,13 @@ class JsonlWriter:
                 self._files.unlink(aside)
             raise
         size = self._size - tail.offset
-        self._files.truncate(self._descriptor, tail.offset)
+        try:
+            self._files.truncate(self._descriptor, tail.offset)
+        except BaseException:
+            with suppress(OSError):  # nor is a copy of what is still there
+                if self._files.status(self._descriptor).st_size == self._size:
+                    self._files.unlink(aside)
+            raise
         self._size = tail.offset
         text = f"{self._path}: {size} bytes behind byte {tail.offset} were cut off ({tail.reason}) and are in {aside}"
         self._found(text)
