@@ -233,6 +233,7 @@ def test_a_walk_is_a_search_by_place_and_never_a_look_at_everything() -> None:
     for statement in schema.CREATE:
         database.execute(statement)
     plan = database.execute(f"EXPLAIN QUERY PLAN {schema.WALK_NEWEST_FIRST}", (True, None, None, 0, 9, 1, 5)).fetchall()
+    database.close()
 
     assert [row[3].split(" USING ")[0] for row in plan] == ["SEARCH entry"]
 

@@ -613,7 +613,7 @@ def run(program: str, path: Path) -> str:
     import agentlane
 
     # The package is loaded before anything is given up: its folder may be closed to others.
-    imports = "import agentlane.storage.sqlite, agentlane.data.writes, encodings.idna, random\n"
+    imports = "import agentlane.storage.sqlite, agentlane.data.writes, encodings.idna, random\nrandom.Random(b'seed')\n"
     environment = {**os.environ, "PYTHONPATH": str(Path(agentlane.__file__).parents[1])}
     ended = subprocess.run(
         [sys.executable, "-c", imports + program, str(path)],
