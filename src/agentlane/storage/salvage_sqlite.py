@@ -24,7 +24,7 @@ from agentlane.storage.index_snapshot import PAGE_BYTES
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage
 from agentlane.storage.search_check import check_search
 from agentlane.storage.sqlite_connect import translated
-from agentlane.storage.sqlite_snapshot import paged
+from agentlane.storage.sqlite_snapshot import SteppedPages, paged
 
 Query: TypeAlias = Callable[[sqlite3.Connection], Any]
 _VALUES = (": value ", ": element ", ": table value", ": table element")
@@ -91,7 +91,7 @@ class SqliteSalvage:
         return self.last_seq + 1 if lost else 0
 
     def pages(self) -> AsyncIterator[Sequence[Row]]:
-        return _Pages(self._read, self._steps())
+        return SteppedPages(self._read, self._steps())
 
     async def close(self) -> None:
         if not self._closed:
@@ -123,26 +123,6 @@ class SqliteSalvage:
     def _check_open(self) -> None:
         if self._closed:
             raise SessionClosed(f"the salvage of session {self.info.id!r} is closed", id=self.info.id)
-
-
-class _Pages:
-    """Runs the queries that stand between pages; see ``sqlite_snapshot``."""
-
-    def __init__(self, read: Callable[[Query], Any], steps: Steps) -> None:
-        self._read = read
-        self._steps = steps
-
-    def __aiter__(self) -> _Pages:
-        return self
-
-    async def __anext__(self) -> Sequence[Row]:
-        found: Any = None
-        try:
-            while not isinstance(step := self._steps.send(found), Sequence):
-                found = await self._read(step)
-        except StopIteration:
-            raise StopAsyncIteration from None
-        return step
 
 
 class _Reading:

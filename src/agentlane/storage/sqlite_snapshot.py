@@ -82,11 +82,11 @@ class SqliteSnapshot:
 
     def pages(self) -> AsyncIterator[Sequence[Row]]:
         """Every row (S25). ``UnknownSession`` if the session is deleted meanwhile, by an owner beside a reader."""
-        return _Pages(self._read, self._steps())
+        return SteppedPages(self._read, self._steps())
 
     def branch_pages(self, tip: str | None) -> AsyncIterator[Sequence[Row]]:
         """The rows of one path (S25), range by range of their places. ``UnknownSession`` as ``pages``."""
-        return _Pages(self._read, self._steps_of_branch(tip))
+        return SteppedPages(self._read, self._steps_of_branch(tip))
 
     async def close(self) -> None:
         """Nothing is held but what was copied."""
@@ -163,7 +163,7 @@ class SqliteSnapshot:
         return UnknownSession(f"session {self.info.id!r} was deleted while it was read", id=self.info.id)
 
 
-class _Pages:
+class SteppedPages:
     """Runs the queries that stand between pages. No asynchronous generator: one whose waiter is thrown away with its
     event loop stays running for ever (CPython before 3.13), and the loop complains of it."""
 
@@ -171,7 +171,7 @@ class _Pages:
         self._read = read
         self._steps = steps
 
-    def __aiter__(self) -> _Pages:
+    def __aiter__(self) -> SteppedPages:
         return self
 
     async def __anext__(self) -> Sequence[Row]:
