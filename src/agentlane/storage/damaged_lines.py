@@ -146,7 +146,7 @@ def records_inside(file: JsonlFile, offset: int, end: int) -> list[tuple[int, by
     """Whole records inside of a damaged line: behind bytes that do not belong there, or without a newline between."""
     if end - offset > LOOK_BYTES_MAX:
         return []
-    data = file.files.pread(file.descriptor, end - offset, offset)
+    data = file.read(end - offset, offset)
     found = []
     stop = len(data)
     left = TRIED_SHARE * stop

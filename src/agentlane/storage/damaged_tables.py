@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ T = TypeVar("T")
 
 READ_ROWS = 256
 """Rows that one statement reads."""
+_NOT_READ = re.compile(r"error code[= ](\d+)|failed to get page")
 _BEYOND = 2**63 - 1
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
 _MASK = (1 << schema.POSITION_BITS) - 1
@@ -105,6 +107,17 @@ def damage_of(error: sqlite3.Error | UnicodeDecodeError) -> Damage:
     if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _DAMAGE:
         raise error
     return Damage(str(error))
+
+
+def check_was_read(text: str) -> None:
+    """Raise what SQLite's own check met, if a line of it says that a page could not be had: it goes on behind that, and
+    tells it as it tells of damage. Not every line says why."""
+    for found in _NOT_READ.finditer(text):
+        code = int(found[1] or sqlite3.SQLITE_IOERR)
+        if code & 0xFF not in _DAMAGE:
+            error = sqlite3.OperationalError(text)
+            error.sqlite_errorcode = code
+            raise error
 
 
 def tried(function: Callable[[], T]) -> T | Damage:

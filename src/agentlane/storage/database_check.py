@@ -151,6 +151,8 @@ def _damages(path: str, database: sqlite3.Connection) -> list[Finding]:
     found = tried(lambda: database.execute(tables.CHECK_ALL).fetchall())
     if isinstance(found, Damage):
         return [row_finding(path, "database", "PRAGMA integrity_check", str(found))]
+    for (text,) in found:
+        tables.check_was_read(str(text))
     return [row_finding(path, "database", "PRAGMA integrity_check", str(text)) for (text,) in found if text != "ok"]
 
 

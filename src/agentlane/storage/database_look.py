@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from agentlane.errors import CorruptSession, UnsupportedFormat
 from agentlane.storage.hop import Result
+from agentlane.storage.paths import exists
 from agentlane.storage.sqlite_connect import STATEMENTS_MAX, check_kind, has_log, uri_of
 from agentlane.storage.sqlite_file import JOIN_S, Looking
 from agentlane.storage.sqlite_thread import DatabaseThread
@@ -118,8 +119,8 @@ class Look:
 
 def _in_use(path: str) -> bool:
     """Whether there is a log with something in it, or a log and its index, which somebody may be using."""
-    indexed = os.path.exists(path + "-wal") and os.path.exists(path + "-shm")
-    return has_log(path) or indexed or os.path.lexists(path + "-journal")
+    indexed = exists(path + "-wal") and exists(path + "-shm")
+    return has_log(path) or indexed or exists(path + "-journal")
 
 
 def _state(path: str) -> tuple[int, int, int]:

@@ -33,7 +33,7 @@ class FileSystem:
         return os.write(descriptor, data)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        """Up to ``size`` bytes at ``offset``; fewer at the end of the file."""
+        """Up to ``size`` bytes at ``offset``; fewer at the end of the file, or where the system gives no more now."""
         return os.pread(descriptor, size, offset)
 
     def sync(self, descriptor: int) -> None:
@@ -94,3 +94,14 @@ def write_all(files: FileSystem, descriptor: int, data: bytes | memoryview) -> N
         if more <= 0:
             raise OSError(errno.EIO, "the file takes no more bytes and says no reason")
         taken += more
+
+
+def read_all(files: FileSystem, descriptor: int, size: int, offset: int) -> bytes:
+    """``size`` bytes at ``offset``, in as many calls as the system needs; fewer only at the end of the file."""
+    data = files.pread(descriptor, size, offset)
+    while data and len(data) < size:
+        more = files.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data

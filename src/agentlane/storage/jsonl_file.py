@@ -14,7 +14,7 @@ import msgspec
 from agentlane.errors import CorruptSession, UnsupportedFormat
 from agentlane.storage import jsonl_formats
 from agentlane.storage.contract import SessionInfo
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, read_all
 from agentlane.storage.framing import (
     LINE_START,
     Envelope,
@@ -42,6 +42,10 @@ class JsonlFile:
         self.descriptor = descriptor
         self.session_id = session_id
         self.size = files.status(descriptor).st_size
+
+    def read(self, size: int, offset: int) -> bytes:
+        """``size`` bytes at ``offset``; fewer only where the file ends."""
+        return read_all(self.files, self.descriptor, size, offset)
 
     def lines(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes | None]]:
         """Lines from ``start`` on with their offsets; None for one that is bad whatever it holds (see ``blocks``)."""
@@ -95,8 +99,8 @@ class JsonlFile:
         while end > 0:
             start = self._newline_before(end - 1) + 1
             size = end - 1 - start
-            good = size <= LINE_BYTES_MAX and self.files.pread(self.descriptor, len(LINE_START), start) == LINE_START
-            yield start, self.files.pread(self.descriptor, size, start) if good else None
+            good = size <= LINE_BYTES_MAX and self.read(len(LINE_START), start) == LINE_START
+            yield start, self.read(size, start) if good else None
             end = start
 
     def corrupt(self, line: int | None, offset: int, reason: str) -> CorruptSession:
@@ -145,7 +149,7 @@ class JsonlFile:
         """Offset of the last newline before ``end``, or -1."""
         while end > 0:
             start = max(0, end - TAIL_BYTES)
-            found = self.files.pread(self.descriptor, end - start, start).rfind(b"\n")
+            found = self.read(end - start, start).rfind(b"\n")
             if found >= 0:
                 return start + found
             end = start

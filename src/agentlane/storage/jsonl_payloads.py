@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentlane.errors import CorruptSession
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, read_all
 from agentlane.storage.places import LENGTH_MASK, range_of
 
 
@@ -25,6 +25,8 @@ class FilePayloads:
         for place in places:
             offset, length = range_of(place)
             payload = pread(descriptor, length, offset)
+            if len(payload) < length:  # the system may give less at once
+                payload = read_all(self._files, descriptor, length, offset)
             if len(payload) < length:
                 raise CorruptSession(
                     f"{self._path}: {length} bytes at byte {offset} are gone: somebody cut the file while it was open",

@@ -49,8 +49,8 @@ class Repairing(Verifying):
 
         ``UnknownSession``; ``InvalidMessage``, ``InvalidDefinition`` for a target that is none; ``CorruptSession``
         where nothing can be read; ``UnsupportedFormat`` where a newer version wrote something: that one can read it.
-        ``InvalidWrite`` if the id is taken; ``InvalidName``; ``OSError``. Refused, failed, cancelled or killed it
-        leaves no session (cancelled at the very end, a whole one).
+        ``InvalidWrite`` if the id is taken; ``InvalidName``; ``OSError``: what cannot be read now is not left out.
+        Refused, failed, cancelled or killed it leaves no session (cancelled at the very end, a whole one).
         """
         # By name: the stores inherit from here, and what opens a target knows the stores.
         targets = import_module("agentlane.storage.targets")

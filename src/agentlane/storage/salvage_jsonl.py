@@ -13,7 +13,7 @@ from agentlane.data.findings import Finding
 from agentlane.errors import CorruptSession, UnsupportedFormat
 from agentlane.storage.contract import EntryRow, Row, SessionInfo
 from agentlane.storage.damaged_lines import reason_of
-from agentlane.storage.files import FileSystem
+from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.framing import intact
 from agentlane.storage.index_snapshot import IndexSnapshot
 from agentlane.storage.jsonl_base import fresh_path
@@ -85,7 +85,7 @@ async def salvage_file(
     try:
         return await _salvage(files, path, descriptor, session_id, owned)
     except BaseException:
-        files.close(descriptor)
+        let_go(files, descriptor)  # what went wrong is what is told
         raise
 
 
@@ -112,7 +112,7 @@ async def _salvage(
     if refused is not None and not any(each.code not in _BESIDE for each in findings.all):
         findings.add(_refused(path, refused))
     if not reader.found:
-        files.close(descriptor)
+        let_go(files, descriptor)
         return NothingSalvaged(session_id, findings)
     snapshot = IndexSnapshot(reader.info, reader.index, FilePayloads(files, path, descriptor))
     return JsonlSalvage(snapshot, findings, reader.orphans, trusted_from=reader.trusted_from)

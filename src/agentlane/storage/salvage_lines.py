@@ -298,7 +298,7 @@ class LineReader:
                     f"the record with sequence number {each.first_seq} stands out of its place",
                     advice="nothing is lost, it is read where it belongs; " + REPAIR,
                 )
-            text = self._file.files.pread(self._file.descriptor, each.end - each.offset, each.offset)
+            text = self._file.read(each.end - each.offset, each.offset)
             self._record(text, each.offset, each.number)
             self._elsewhere.add(each.offset)
 

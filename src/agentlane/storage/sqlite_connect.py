@@ -8,7 +8,7 @@ import re
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -159,8 +159,11 @@ def _make_database(path: str, *, durability: Durability, insist: bool) -> None:
             _fill_database(temporary, path, durability=durability, insist=insist)
         if not os.path.lexists(path):
             os.rename(temporary, path)
-    finally:
-        _remove_leftovers(path)
+    except BaseException:
+        with suppress(OSError):  # what went wrong is what is told; the next one clears up
+            _remove_leftovers(path)
+        raise
+    _remove_leftovers(path)
 
 
 def _fill_database(temporary: str, path: str, *, durability: Durability, insist: bool) -> None:
@@ -200,9 +203,11 @@ def _alone_in(folder: str) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            with suppress(OSError):  # the lock goes with the descriptor
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
-        os.close(descriptor)
+        with suppress(OSError):  # it is gone also where closing it is said to have failed
+            os.close(descriptor)
 
 
 def connect_writer(
@@ -321,10 +326,11 @@ def _use_log(database: sqlite3.Connection, path: str, *, insist: bool) -> None:
 
 
 def has_log(path: str) -> bool:
-    """Whether there is something in the log of the file at ``path``."""
+    """Whether there is something in the log of the file at ``path``. ``OSError`` where that cannot be known: without
+    its log a file is an older one."""
     try:
         return os.stat(path + "-wal").st_size > 0
-    except OSError:
+    except FileNotFoundError:
         return False
 
 
@@ -338,4 +344,5 @@ def _sync_folder(folder: str) -> None:
     try:
         os.fsync(descriptor)
     finally:
-        os.close(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)

@@ -84,8 +84,8 @@ class Verifying:
         Nothing is changed and no lock is taken; whoever owns the session can go on meanwhile, and it is looked at as it
         was at one moment. Memory is bounded but for ids. A session with nothing wrong has no findings.
 
-        ``UnknownSession`` if there is nothing of that id, ``InvalidName``, ``OSError`` where it may not be read.
-        Cancelled, nothing is left behind.
+        ``UnknownSession`` if there is nothing of that id, ``InvalidName``. ``OSError`` where it may not, or cannot now,
+        be read: a read that fails is never told as damage. Cancelled, nothing is left behind.
         """
         salvage = await self.salvage(session_id)
         try:

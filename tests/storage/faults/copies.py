@@ -121,6 +121,8 @@ class World:
         self.wanted = wanted
         self.store = medium.store()
         self.failures: list[str] = []
+        self.calls = 0
+        """How many calls there were that could have failed."""
         self.session: Session | None = None
         self.disk = isinstance(self.store, JsonlStore)
 
@@ -138,6 +140,10 @@ class World:
         """What a copy was made in, looked at from outside."""
         return JsonlStore(self.place(name)) if self.disk else SqliteStore(self.place(name))
 
+    def files(self) -> list[Path]:
+        """The databases here in which no row is of nobody."""
+        return [*self.folder.rglob("*.db")]
+
     async def go(self, action: Action, kinds: Sequence[Kind], *, nth: int, permanent: bool) -> None:
         """Try ``action`` until it is made, its ``nth`` call failing."""
         with self.faults.unseen():
@@ -154,6 +160,7 @@ class World:
         else:
             raise Wrong(f"it still fails though nothing is wrong any more: {self.failures}")
         struck, self.faults.struck = self.faults.struck, []
+        self.calls = sum(self.faults.calls.values())
         self.faults.lift()
         await self._check(action, made=True)
         if self.session is not None:

@@ -11,7 +11,17 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from agentlane.storage import exchange, jsonl, jsonl_folder, lock, paths, sqlite_connect, sqlite_file, sqlite_writer
+from agentlane.storage import (
+    database_look,
+    exchange,
+    jsonl,
+    jsonl_folder,
+    lock,
+    paths,
+    sqlite_connect,
+    sqlite_file,
+    sqlite_writer,
+)
 from agentlane.storage.contract import Durability, Store
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.sqlite import SqliteStore
@@ -60,7 +70,8 @@ def sqlite_medium(durability: Durability) -> Media:
         if vfs is None:
             pytest.skip("SQLite is built into this Python: its file layer cannot be reached")
         with pytest.MonkeyPatch.context() as patch, vfs.used_with(faults):
-            patch_system(patch.setattr, (lock, paths, sqlite_connect, sqlite_file, sqlite_writer, exchange), faults)
+            modules = (lock, paths, sqlite_connect, sqlite_file, sqlite_writer, exchange, database_look)
+            patch_system(patch.setattr, modules, faults)
             patch_files(patch.setattr, (jsonl, exchange), faults)
             yield Medium(faults, clock, store)
 

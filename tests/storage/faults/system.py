@@ -24,6 +24,7 @@ SYSTEM_KINDS = (
     Kind("EIO on sync", ("sync",), errno.EIO),
     Kind("EIO on the sync of a folder", ("sync_folder",), errno.EIO),
     Kind("EIO on read", ("pread",), errno.EIO),
+    Kind("half a read", ("pread",), 0, part=True),
     Kind("no descriptors left", ("open",), errno.EMFILE),
     Kind("no space for a new file", ("open",), errno.ENOSPC),
     Kind("EIO on rename and unlink", ("rename", "unlink"), errno.EIO),
@@ -62,8 +63,10 @@ class FaultyFiles(FileSystem):
         return super().write(descriptor, data)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        fail(self._faults, "pread")
-        return super().pread(descriptor, size, offset)
+        kind = self._faults.meet("pread")
+        if kind is not None and not kind.part:
+            raise failure(self._faults, kind, "pread")
+        return super().pread(descriptor, size if kind is None else (size + 1) // 2, offset)
 
     def sync(self, descriptor: int) -> None:
         fail(self._faults, "sync")

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
@@ -25,8 +25,10 @@ from agentlane.storage.jsonl_compact import Compaction
 from agentlane.storage.jsonl_folder import JsonlFolder
 from agentlane.storage.sqlite_search import SqliteSearch
 from tests.storage.faults.copies import ACTIONS, COUNT_STRANGERS, Action, Wanted, World, fill
-from tests.storage.faults.media import KINDS, descriptors, medium_at
+from tests.storage.faults.media import KINDS, Medium, descriptors, medium_at
 from tests.storage.faults.planned import Faults
+
+W = TypeVar("W")
 
 SECONDS_MAX = 60
 INLINE = ("compact", "drop", "reopen")
@@ -60,13 +62,21 @@ def names(folder: Path) -> set[str]:
 
 
 async def one_go(
-    name: str, action: Action, folder: Path, template: Path, wanted: Wanted, nth: int, *, permanent: bool = False
+    name: str,
+    action: Action,
+    folder: Path,
+    template: Path,
+    wanted: W,
+    nth: int,
+    *,
+    permanent: bool = False,
+    make: Callable[[Medium, Path, W], World] = World,  # type: ignore[assignment]
 ) -> tuple[World, set[str]]:
     """An action on a fresh place; what failed in it, and the files that are then there."""
     shutil.copytree(template, folder, dirs_exist_ok=True)
     before, threads = descriptors(), set(threading.enumerate())
     with medium_at(name, folder, Faults()) as medium:
-        world = World(medium, folder, wanted)
+        world = make(medium, folder, wanted)
         try:
             async with asyncio.timeout(SECONDS_MAX):
                 await world.go(action, KINDS[name], nth=nth, permanent=permanent)
@@ -76,7 +86,7 @@ async def one_go(
     for thread in set(threading.enumerate()) - threads:
         thread.join(SECONDS_MAX)  # one that has told its result may not have ended
     assert (descriptors(), set(threading.enumerate())) == (before, threads), f"left open after {world.told()}"
-    for file in folder.rglob("*.db"):
+    for file in world.files():
         database = sqlite3.connect(file)
         assert database.execute(COUNT_STRANGERS).fetchone() == (0,), f"rows of nobody in {file} after {world.told()}"
         database.close()
