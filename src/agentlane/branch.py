@@ -127,7 +127,8 @@ class Branch:
         Behind an answer whose calls have no results here, one result that says so is placed for each first (not before
         a tool result that answers one of them). Raises ``InvalidMessage``, also for a tool result that is not the
         answer's next one (results come in the order of its calls, under their names), and, while an operation is open,
-        for any tool result and any answer with calls.
+        for any tool result and any answer with calls; ``PayloadTooLarge`` for what the
+        store, or the inbox, does not take.
         """
         return await appending.append(self._core, _checked(message))
 
@@ -135,7 +136,7 @@ class Branch:
         """Append an application's own entry, which no model is shown; durable on return.
 
         While an operation is open it is queued, as by ``append_message``. Raises ``InvalidName``, ``InvalidMessage``
-        for data that is not JSON.
+        for data that is not JSON, ``PayloadTooLarge`` as there.
         """
         return await appending.append(self._core, appending.custom(type, data))
 

@@ -49,14 +49,16 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         """Commit ``request`` as this lane's open operation, and start nothing; durable on return.
 
         With an ``operation_id`` it is safe to call again: the same request gets the same ``Admitted``, also after it
-        has settled. Cancelled: the operation is accepted or not; asking again with the same id tells.
+        has settled. Cancelled: the operation is accepted or not; asking again with the same id tells. What waits in the
+        inbox is placed with it, or where that is more than one commit holds, as much of it as is needed before.
 
         ``deps`` are for this operation in the place of the agent's: its tools and its instructions function get them.
         They stay in this process, are never stored, and are let go when the operation settles or the session closes.
         After a restart the agent's are used, until this call is made again or ``drive`` brings others.
 
         Raises ``InvalidMessage`` for a bad request, ``InvalidName`` for a bad id, ``RequestConflict`` for an id that
-        was used for another request, ``LaneBusy`` (naming it) while another operation is open.
+        was used for another request, ``LaneBusy`` (naming it) while another operation is open, ``PayloadTooLarge`` for
+        a request of more than 48 MiB.
         """
         return await verbs.accept(self._core, self.agent, request, operation_id, deps)
 
@@ -94,9 +96,10 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         """Commit the cancellation of this operation and of no other; durable on return.
 
         Input that waits for it (steering, follow-ups, submitted messages) is returned with the receipt, and kept in the
-        operation's record. It does not wait for effects to stop: a drive reconciles. Asking again, or for a settled
-        operation, changes nothing and says so. Cancelled: the abort is committed or not; asking again tells. Allowed
-        from inside a tool. Raises ``UnknownOperation`` or ``OperationMismatch``.
+        operation's record; of more than 32 MiB the first is, and the rest waits on in ``queued()``. It does not wait
+        for effects to stop: a drive reconciles. Asking again, or for a settled operation, changes nothing and says so.
+        Cancelled: the abort is committed or not; asking again tells. Allowed from inside a tool. Raises
+        ``UnknownOperation`` or ``OperationMismatch``.
         """
         return await aborting.request_abort(self._core, operation_id)
 
@@ -194,9 +197,10 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         """Accept ``prompt`` if the lane is idle, else steer with it; start nothing; durable on return.
 
         What no operation has taken when its operation ends becomes the next one in that same commit: open, undriven,
-        named by ``result.next_operation``, with all such messages in order as its prompt. So does what is submitted
-        while the lane is being aborted. The receipt tells what became of the message; ``receipt()`` tells it later
-        too, by the request id, or by the receipt's own ``request_id`` if none was given.
+        named by ``result.next_operation``, with all such messages in order as its prompt (of more than 32 MiB the first
+        ones, and the rest is steering for it). So does what is submitted while the lane is being aborted. The receipt
+        tells what became of the message; ``receipt()`` tells it later too, by the request id, or by the receipt's own
+        ``request_id`` if none was given.
 
         Errors are those of ``steer``.
         """

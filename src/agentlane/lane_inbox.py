@@ -12,7 +12,8 @@ from agentlane.names import check_name
 
 
 class LaneInbox(Branch):
-    """The inbox of a lane. What is queued is durable on return, is placed whole in one commit, and only once.
+    """The inbox of a lane. What is queued is durable on return, is placed whole in one commit, and only once. Where
+    more is due than one commit holds (32 MiB), several place it, in order and before the model is asked.
 
     Each call is allowed whatever the lane does: idle, driven, being aborted, and from inside its own tools, for none
     waits for the pass. ``message`` is a text, a ``UserMessage`` or a ``Prompt``; several messages stay together.
@@ -32,7 +33,7 @@ class LaneInbox(Branch):
         that is tried again has been answered. ``Agent(steering="one")`` places one at a time.
 
         Raises ``InvalidMessage``, ``InvalidName`` for a bad id, ``RequestConflict`` for an id that was used for another
-        message.
+        message, ``PayloadTooLarge`` for one of more than 48 MiB.
         """
         return await queueing.queue(self._core, "steer", message, request_id)
 

@@ -54,6 +54,7 @@ GROWTH = "tests/cases/test_growth.py"
 STORED = "tests/cases/test_stored_data.py"
 PATHS = "tests/cases/test_paths.py"
 LARGE = "tests/cases/test_large_results.py"
+MUCH = "tests/cases/test_large_inbox.py"
 POISONED = "tests/cases/test_poisoned.py"
 ODD = "tests/session/test_odd_text.py"
 
@@ -510,9 +511,16 @@ case(
     f"{LARGE}::test_what_comes_together_is_kept_in_as_many_commits_as_it_needs",
     f"{LARGE}::test_what_comes_while_the_session_is_closed_is_kept_too",
     f"{LARGE}::test_what_waits_behind_a_delivered_result_is_placed_in_parts",
-    "tests/storage/test_sqlite_commits.py::test_a_payload_beyond_sqlites_limit_is_named_as_such",
-    "tests/storage/test_jsonl.py::test_a_commit_that_is_too_long_is_refused_and_leaves_no_trace",
-    "tests/tools/test_results.py::test_text_is_cut_at_a_code_point_with_a_mark",
+    f"{MUCH}::test_a_death_between_the_parts_leaves_the_rest_for_the_next_life",
+    f"{MUCH}::test_a_prompt_that_is_submitted_comes_behind_all_that_waited",
+    f"{MUCH}::test_all_that_waits_is_placed_in_order_in_as_many_commits_as_it_needs",
+    f"{MUCH}::test_an_abort_gives_back_what_its_record_holds_and_the_rest_waits_on",
+    f"{MUCH}::test_one_at_a_time_stays_one_at_a_time",
+    f"{MUCH}::test_submitted_messages_go_to_the_next_operation_in_parts",
+    f"{MUCH}::test_what_an_abort_gave_back_and_what_calls_returned_come_in_two_commits",
+    f"{MUCH}::test_what_is_taken_back_between_two_parts_is_not_placed_and_what_is_left_is",
+    f"{MUCH}::test_what_is_too_large_to_be_placed_is_refused_when_it_is_said",
+    f"{MUCH}::test_whoever_is_faster_has_what_waited_before_its_prompt",
 )
 case(
     "R90",

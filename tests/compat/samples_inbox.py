@@ -48,6 +48,10 @@ INBOX_SAMPLES: dict[str, tuple[codec.Kind[Any], Any]] = {
     ),
     "op.returned": (codec.RETURNED, RETURNED),
     "op.state.checkpoint.placed": (codec.STATE, Checkpoint(next="respond", trigger=ENTRY, turn=1, placed=True)),
+    "op.state.checkpoint.more": (
+        codec.STATE,
+        Checkpoint(next="respond", trigger=ENTRY, turn=1, placed=True, more=True),
+    ),
     "op.config.placing": (codec.CONFIG, OperationConfig(agent="coder", steering="one", follow_ups="all")),
     "result.returned": (
         codec.RESULT,

@@ -194,7 +194,11 @@ class _Judged:
         """A request is intended, and this step says so."""
         opens = world.requests == 0
         after = world._replace(
-            fed=False, request="intended", requests=world.requests + 1, turn=world.turn + 1 if opens else world.turn
+            fed=False,
+            unfed=False,
+            request="intended",
+            requests=world.requests + 1,
+            turn=world.turn + 1 if opens else world.turn,
         )
         hold("I10 pairs", not world.calls, self)
         model = world.model if model_index is None else model_index
@@ -303,7 +307,8 @@ class _Judged:
         if not isinstance(after, Checkpoint):
             broken("inbox", self)
         hold("inbox", (after.next, after.trigger, after.code) == ("respond", fact.trigger, None), self)
-        return before._replace(waiting=(left[0], left[1], left[2]), fed=True)
+        unfed = (before.unfed or "f" in kinds) and left[2] > 0 and self.rules.follow_ups == "all"
+        return before._replace(waiting=(left[0], left[1], left[2]), fed=True, unfed=unfed)
 
     # Calls.
 
@@ -504,7 +509,8 @@ class _Judged:
         said += (state.answer,)
         happened += (after.answer,)
         hold("counts", said == happened, self)
-        hold("inbox", not isinstance(state, Checkpoint) or state.placed == after.fed, self)
+        told = (state.placed, state.more) if isinstance(state, Checkpoint) else (after.fed, after.unfed)
+        hold("inbox", told == (after.fed, after.unfed), self)
 
     def _check_calls(self, after: World, state: OperationState) -> None:
         if not isinstance(state, Tools):

@@ -152,7 +152,9 @@ def _to_place(world: World, view: View, rules: Rules) -> tuple[int, int, int]:
         return writes, 0, 0
     if rules.steering == "one" and steers:
         steers = 0 if world.fed else 1
-    if state.next == "respond" or world.waiting[1]:
+    if world.unfed:
+        follow_ups = world.waiting[2]
+    elif state.next == "respond" or world.waiting[1]:
         follow_ups = 0
     elif rules.follow_ups == "one" and follow_ups:
         follow_ups = 1

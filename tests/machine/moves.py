@@ -370,7 +370,9 @@ def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[fro
         case PlaceQueued(writes, steers, follow_ups):
             items = [f"w{i}" for i in range(writes)]
             input = [*(f"s{i}" for i in range(steers)), *(f"f{i}" for i in range(follow_ups))]
-            return [QueuedPlaced((*items, *input), input[-1] if input else None)]
+            # One commit may hold the first of them only.
+            parts = [[*items, *input][: count + 1] for count in range(writes + len(input))]
+            return [_part_placed(part, verdict) for part in parts]
         case FollowUp():
             ids = [f"f{world.turn}-000{number}" for number in (1, 2)]
             return [FollowedUp(tuple((id, SAID_MORE) for id in ids[:count])) for count in (1, 2)]
@@ -388,6 +390,12 @@ def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[fro
             return []
         case _:
             assert_never(verdict)
+
+
+def _part_placed(part: list[str], verdict: PlaceQueued) -> QueuedPlaced:
+    trigger = None if part[-1].startswith("w") else part[-1]
+    more = verdict.follow_ups > 0 and len(part) < verdict.writes + verdict.steers + verdict.follow_ups
+    return QueuedPlaced(tuple(part), trigger, more and trigger is not None)
 
 
 def _interrupted(world: World, unavailable: ErrorInfo | None, model_index: int | None = None) -> Interrupted:

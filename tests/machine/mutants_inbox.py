@@ -23,6 +23,10 @@ def overlooks_the_model(state: Any, view: View, rules: Any) -> tuple[Any, View, 
     return state, replace(view, model_problem=None, limit=None) if ends else view, rules
 
 
+def forgets_the_rest(state: Any, view: View, rules: Any) -> tuple[Any, View, Any]:
+    return (replace(state, more=False) if isinstance(state, Checkpoint) else state), view, rules
+
+
 def places_everything(state: Any, view: View, verdict: Verdict) -> Verdict:
     w = view.waiting
     if isinstance(state, Checkpoint) and isinstance(verdict, PlaceQueued):
@@ -47,6 +51,9 @@ INBOX_BUGS: tuple[Bug, ...] = (
     Bug("one at a time is all at once", "inbox", seen(lambda s, v, r: (s, v, replace(r, steering="all")))),
     Bug("one at a time is one in all", "inbox", seen(lambda s, v, r: (s, v, replace(r, follow_ups="one")))),
     Bug("a second one is placed before the first is answered", "inbox", told(when(QueuedPlaced, placed=False))),
+    Bug("the rest of the follow-ups is forgotten", "inbox", told(when(QueuedPlaced, more=False))),
+    Bug("the rest of the follow-ups is left for the next end", "inbox", seen(forgets_the_rest)),
+    Bug("a follow-up that came later is placed too early", "inbox", told(when(QueuedPlaced, more=True))),
     Bug("input that nobody can answer is placed", "inbox", seen(overlooks_the_model)),
     Bug("a deferred write makes the run go on", "inbox", told(goes_on_after_a_write)),
     Bug("steering does not make the run go on", "inbox", told(ends_though_steered)),

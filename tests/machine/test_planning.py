@@ -100,8 +100,11 @@ def starting(verdict: Verdict) -> list[int]:
 ALL_WAIT = Waiting(writes=2, steers=2, follow_ups=2)
 
 
-def at(next: Literal["respond", "finish"], *, placed: bool = False, cancelled: bool = False) -> Checkpoint:
-    return Checkpoint(next=next, trigger="in", placed=placed, cancel_requested_at=1 if cancelled else None)
+def at(
+    next: Literal["respond", "finish"], *, placed: bool = False, more: bool = False, cancelled: bool = False
+) -> Checkpoint:
+    cancelled_at = 1 if cancelled else None
+    return Checkpoint(next=next, trigger="in", placed=placed, more=more, cancel_requested_at=cancelled_at)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,10 @@ def at(next: Literal["respond", "finish"], *, placed: bool = False, cancelled: b
         (at("respond", placed=True), Waiting(steers=1), "one", "one", AskModel()),
         (at("respond", placed=True), Waiting(steers=1), "all", "one", PlaceQueued(0, 1, 0)),
         (at("respond", placed=True), Waiting(writes=1, steers=1), "one", "one", PlaceQueued(1, 0, 0)),
+        (at("respond", placed=True, more=True), Waiting(follow_ups=2), "all", "all", PlaceQueued(0, 0, 2)),
+        (at("respond", placed=True, more=True), ALL_WAIT, "one", "all", PlaceQueued(2, 0, 2)),
+        (at("respond", placed=True, more=True), Waiting(), "all", "all", AskModel()),
+        (at("respond", placed=True, more=True, cancelled=True), ALL_WAIT, "all", "all", Finish()),
         (at("finish", cancelled=True), ALL_WAIT, "all", "all", Finish()),
         (at("respond", cancelled=True), ALL_WAIT, "all", "all", Finish()),
         (at("finish"), Waiting(), "all", "all", Finish()),

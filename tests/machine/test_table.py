@@ -740,6 +740,16 @@ ROWS = [
         ),
     ),
     Row(
+        "of follow-ups that are too much for one commit the rest is still to come",
+        FINISH,
+        QueuedPlaced(("f", "g"), "g", more=True),
+        Step(
+            Checkpoint(next="respond", trigger="g", turn=2, answer="a1", placed=True, more=True),
+            (PlaceItems(("f", "g")),),
+            boundary="placement",
+        ),
+    ),
+    Row(
         "a deferred write is placed and changes nothing else",
         FINISH,
         QueuedPlaced(("w",)),

@@ -74,6 +74,8 @@ class World(NamedTuple):
     """All that was ever queued."""
     fed: bool = False
     """Queued input was placed since the last request."""
+    unfed: bool = False
+    """Follow-ups that were due together with some that were placed are still to come before the next request."""
 
 
 START = World(Checkpoint(next="respond", trigger="in"))

@@ -227,7 +227,8 @@ CallState: TypeAlias = (
 class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):
     """Between effects: ``next`` says whether the model is asked or the operation ends, ``trigger`` is the entry why.
 
-    ``placed`` says that queued input was placed here, so that one item at a time is one for each request.
+    ``placed`` says that queued input was placed here, so that one item at a time is one for each request; ``more`` that
+    the follow-ups which waited were too much for one commit: the others come before the request too.
     """
 
     next: Literal["respond", "finish"]
@@ -238,6 +239,7 @@ class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     cancel_requested_at: int | None = None
     time_ms: int = 0
     placed: bool = False
+    more: bool = False
 
 
 class Generating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="generating"):

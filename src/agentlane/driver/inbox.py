@@ -11,7 +11,6 @@ from agentlane.data.entries import EntryBody
 from agentlane.data.inbox import QueuedInput, QueuedItem, QueuedKind, QueuedState, Receipt, queued_digest
 from agentlane.data.writes import DeleteValue, SetValue, Write
 from agentlane.errors import CorruptSession
-from agentlane.machine.facts import QueuedPlaced
 from agentlane.machine.planning import NOTHING_WAITS, PlaceQueued, Waiting
 
 RETURNED_KINDS: frozenset[QueuedKind] = frozenset({"steer", "follow_up"})
@@ -131,15 +130,15 @@ class Inbox:
         return NOTHING_WAITS if found == NOTHING_WAITS else found
 
 
-def queued_to_place(inbox: Inbox, verdict: PlaceQueued, taken: Mapping[str, WaitingItem]) -> QueuedPlaced:
+def due(inbox: Inbox, verdict: PlaceQueued, taken: Mapping[str, WaitingItem]) -> Iterator[WaitingItem]:
     """Which items a verdict speaks of: of each kind the first that are not ``taken``, deferred writes before input."""
-
-    def first(kind: QueuedKind, count: int) -> list[WaitingItem]:
-        return list(islice((item for id, item in inbox.of(kind).items() if id not in taken), count))
-
-    input = [*first("steer", verdict.steers), *first("follow_up", verdict.follow_ups)]
-    items = [*first("write", verdict.writes), *input]
-    return QueuedPlaced(tuple(item.id for item in items), input[-1].item.entries[-1] if input else None)
+    kinds: tuple[tuple[QueuedKind, int], ...] = (
+        ("write", verdict.writes),
+        ("steer", verdict.steers),
+        ("follow_up", verdict.follow_ups),
+    )
+    for kind, count in kinds:
+        yield from islice((item for id, item in inbox.of(kind).items() if id not in taken), count)
 
 
 class RecentReceipts:

@@ -12,6 +12,7 @@ from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMes
 from agentlane.data.reads import id_text
 from agentlane.data.requests import Prompt, prompt_messages
 from agentlane.data.writes import SetValue, Write
+from agentlane.driver.amounts import all_fit, check_input, fitting_items, written
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.inbox import RETURNED_KINDS, WaitingItem
 from agentlane.driver.lane_core import LaneCore
@@ -88,6 +89,7 @@ def decide_queue(
     """The commit of one item. A submitted one without a request id has its receipt under its own id."""
     if lane.config is None:
         raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
+    check_input(sealed.payloads, kind)
     base = lane.runtime.ids.new()
     entries = entry_ids(base, len(sealed.bodies))
     item = QueuedItem(
@@ -177,9 +179,31 @@ def place_before_prompt(lane: LaneCore, path: PathDraft, operation_id: str) -> S
     return items
 
 
+def fits_before_prompt(lane: LaneCore, path: PathDraft, prompt_bytes: int) -> bool:
+    """Whether one commit holds all that waits, and the prompt behind it."""
+    return not lane.inbox or all_fit(lane.inbox, written(path) + prompt_bytes)
+
+
+def place_part(lane: LaneCore, path: PathDraft) -> Decision[Again]:
+    """Place the first of what waits, as much as one commit holds, before a prompt that is still to come: that one, or
+    whoever is faster, finds the conversation as if it had come in one commit."""
+    items = fitting_items(lane.inbox, 0)
+    for item in items:
+        path.place_item(item)
+        path.writes += item.removal(lane.name, "placed", None)
+    path.seal_tip()
+
+    def publish(commit: Commit) -> Again:
+        lane.inbox.remove(items)
+        lane.take_path(path)
+        return Again()
+
+    return Decision(path.writes, "placement", publish)
+
+
 def returned_by_abort(lane: LaneCore) -> list[WaitingItem]:
-    """What waits for the operation that is to be aborted."""
-    return [item for item in lane.inbox if item.item.kind in RETURNED_KINDS]
+    """What waits for the operation that is to be aborted. What its record would not hold waits on."""
+    return fitting_items((item for item in lane.inbox if item.item.kind in RETURNED_KINDS), 0)
 
 
 def abort_writes(lane: LaneCore, operation_id: str, items: Sequence[WaitingItem]) -> list[Write]:

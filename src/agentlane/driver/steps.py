@@ -22,11 +22,10 @@ from agentlane.data.operations import (
     WaitingApproval,
 )
 from agentlane.data.usage import Usage
-from agentlane.driver.amounts import NONE, fitting, held_back
+from agentlane.driver.amounts import NONE, fitting, held_back, is_full, queued_to_place
 from agentlane.driver.children import ChildStart, refuse_taken, start_child
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
-from agentlane.driver.inbox import queued_to_place
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.limits import LimitWatch
 from agentlane.driver.line import Decision, Done
@@ -108,6 +107,7 @@ class Steps:
         """One step of the operation, or how it waits. Called at the head of the line."""
         operation = self._operation
         verdict: planning.Verdict = planning.Idle()
+        full = False
         if operation.result is not None or self.stopping == "fault" or (self._effects.lost and self.stopping is None):
             return Done(verdict)
         if self.stopping is None and not operation.abort_waiting and not operation.cancelled:
@@ -138,6 +138,9 @@ class Steps:
                     verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers | planning.DriveChildren
                 ):
                     break
+                if is_full(draft, verdict):
+                    full, verdict = True, planning.Idle()  # the next commit goes on with it
+                    break
                 self._follow(verdict, draft)
                 if isinstance(verdict, planning.AskModel | planning.StartCalls | planning.ReplayCall):
                     verdict = planning.Idle()  # what was just intended must report first
@@ -153,7 +156,7 @@ class Steps:
             open_next(lane, self._agent, draft)
         version = operation.version
         children = [self._start_child(draft, each) for each in draft.children]
-        more = bool(draft.left) or bool(held_back(draft))
+        more = full or bool(draft.left) or bool(held_back(draft))
 
         def publish(commit: Commit) -> planning.Verdict:
             if operation.version != version:
@@ -348,7 +351,7 @@ class Steps:
                 gates = self._effects.gates
                 self._take(draft, FollowedUp(() if gates is None else gates.follow_ups(draft)))
             case planning.PlaceQueued():
-                self._take(draft, queued_to_place(self._lane.inbox, verdict, draft.consumed))
+                self._take(draft, queued_to_place(draft, verdict))
             case planning.Finish():
                 draft.output = None if self._output is None else self._output.value
                 self._take(draft, Finished())

@@ -121,9 +121,9 @@ def _accepted(
     def publish(commit: Commit) -> Receipt | Again:
         admitted = decision.publish(commit)
         if not isinstance(admitted, Admitted):
-            raise RuntimeError(f"operation {id} was committed and not admitted")
+            return admitted
         made = receipt(admitted.inputs)
         lane.receipts.add(made.request_id)
         return made
 
-    return Decision(decision.writes, "accept", publish, decision.refused)
+    return Decision(decision.writes, decision.boundary, publish, decision.refused)

@@ -8,10 +8,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlane.agent import Agent
+from agentlane.data import codec
 from agentlane.data.messages import UserMessage
 from agentlane.data.operations import Checkpoint, LaneConfig, OperationConfig, OperationMeta
 from agentlane.data.requests import RequestInfo, request_digest
+from agentlane.driver.amounts import all_fit, fitting_items, size_of, written
 from agentlane.driver.draft import OperationDraft
+from agentlane.driver.inbox import WaitingItem
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 
@@ -19,18 +22,19 @@ from agentlane.driver.open_operation import OpenOperation
 def open_next(lane: LaneCore, agent: Agent[Any, Any], draft: OperationDraft) -> None:
     """Where a draft ends its operation and submitted messages wait: let it open the next one.
 
-    What else waits is placed before its prompt, as with any prompt that is accepted.
+    What else waits is placed before its prompt, as with any prompt that is accepted. What this commit does not hold
+    waits on, and goes to the next operation as what is said to it while it runs.
     """
     left = [item for item in lane.inbox if item.id not in draft.consumed]
     submitted = [item for item in left if item.item.submitted]
     if not submitted:
         return
+    left, submitted = _fitting(draft, [item for item in left if not item.item.submitted], submitted)
     id = lane.runtime.ids.new()
     start_tip = draft.path.tip
     for item in left:
-        if not item.item.submitted:
-            draft.path.place_item(item)
-            draft.consume(item, "placed", id)
+        draft.path.place_item(item)
+        draft.consume(item, "placed", id)
     for item in submitted:
         draft.path.place_item(item)
         draft.consume(item, "taken", id)
@@ -46,6 +50,21 @@ def open_next(lane: LaneCore, agent: Agent[Any, Any], draft: OperationDraft) -> 
     )
     config = _config(lane, agent)
     draft.succeed(OpenOperation(id, meta, config, Checkpoint(next="respond", trigger=inputs[-1])))
+
+
+def _fitting(
+    draft: OperationDraft, before: list[WaitingItem], submitted: list[WaitingItem]
+) -> tuple[list[WaitingItem], list[WaitingItem]]:
+    """What the draft has room for, of what comes before the prompt and of the prompt, of which one item is needed."""
+    total = written(draft.path) + len(codec.encode(draft.result))
+    if all_fit([*before, *submitted], total):
+        return before, submitted
+    first, *others = submitted
+    total += size_of(first)
+    fit = fitting_items(before, total)
+    if len(fit) < len(before):
+        return fit, [first]
+    return fit, [first, *fitting_items(others, total + sum(map(size_of, fit)))]
 
 
 def _config(lane: LaneCore, agent: Agent[Any, Any]) -> OperationConfig:

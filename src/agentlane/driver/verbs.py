@@ -17,6 +17,7 @@ from agentlane.data.requests import Request, RequestInfo, prompt_messages, reque
 from agentlane.data.results import Admitted, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import queueing
+from agentlane.driver.amounts import check_input
 from agentlane.driver.appending import repair
 from agentlane.driver.children import refuse_child
 from agentlane.driver.draft import PathDraft, opening_writes
@@ -50,6 +51,11 @@ class Prepared(NamedTuple):
     kind: str
     digest: str
     sealed: tuple[tuple[bytes, UserMessage], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """What its messages have together, as they are stored."""
+        return sum(len(payload) for payload, _ in self.sealed)
 
 
 async def stored_result(lane: LaneCore, operation_id: str) -> OperationResult | None:
@@ -91,7 +97,7 @@ async def accept(
 
 
 def prepare(lane: LaneCore, request: Request) -> Prepared:
-    """A request's messages, checked and encoded; raises ``InvalidMessage``."""
+    """A request's messages, checked and encoded; raises ``InvalidMessage``, ``PayloadTooLarge``."""
     messages = prompt_messages(request)
     if len(messages) > PROMPT_MESSAGES_MAX:
         raise InvalidMessage(f"prompt: {len(messages)} messages; at most {PROMPT_MESSAGES_MAX} are taken at once")
@@ -100,6 +106,7 @@ def prepare(lane: LaneCore, request: Request) -> Prepared:
         payload, copy = codec.BODY.seal(message, f"prompt.messages[{index}]")
         if isinstance(copy, UserMessage):
             sealed.append((payload, copy))
+    check_input([payload for payload, _ in sealed], "prompt")
     return Prepared(lane.name, "prompt", request_digest(lane.name, messages), tuple(sealed))
 
 
@@ -112,7 +119,10 @@ def decide_accept(
     deps: Any | UnsetType,
     also: Callable[[tuple[str, ...]], Sequence[Write]] | None = None,
 ) -> Decision[Admitted | Again] | Done[Admitted | Again]:
-    """The commit that opens an operation; ``also`` gives what is written with it, for the ids of its input."""
+    """The commit that opens an operation; ``also`` gives what is written with it, for the ids of its input.
+
+    Where more waits than one commit holds, a commit that places the first of it: look again after that.
+    """
     runtime = lane.runtime
     if prepared.lane != lane.name:
         return Done(Again())
@@ -138,6 +148,8 @@ def decide_accept(
     config = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
     draft = PathDraft(lane.name, lane.tip)
     repair(lane, draft)
+    if not queueing.fits_before_prompt(lane, draft, prepared.size_bytes):
+        return queueing.place_part(lane, draft)
     captured = queueing.place_before_prompt(lane, draft, id)
     base = runtime.ids.new()
     inputs = tuple(derive(base, index) for index in range(len(prepared.sealed)))

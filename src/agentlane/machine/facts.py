@@ -139,10 +139,14 @@ class FollowedUp(Struct, frozen=True, gc=False):
 
 
 class QueuedPlaced(Struct, frozen=True, gc=False):
-    """These items of the inbox are placed, in this order; ``trigger`` is the last entry of those that are input."""
+    """These items of the inbox are placed, in this order; ``trigger`` is the last entry of those that are input.
+
+    ``more``: the rest of the follow-ups that are due here comes with the next commit.
+    """
 
     items: tuple[str, ...]
     trigger: str | None = None
+    more: bool = False
 
 
 class AbortRequested(Struct, frozen=True, gc=False):

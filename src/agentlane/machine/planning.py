@@ -161,7 +161,8 @@ class FollowUp(Struct, frozen=True, gc=False):
 
 
 class PlaceQueued(Struct, frozen=True, gc=False):
-    """Place this many of the deferred writes, the steers and the follow-ups that wait, those that came first."""
+    """Place this many of the deferred writes, the steers and the follow-ups that wait, those that came first, or as
+    many of them as one commit holds."""
 
     writes: int = 0
     steers: int = 0
@@ -289,7 +290,9 @@ def _plan_placement(state: Checkpoint, view: View, rules: Rules) -> PlaceQueued 
     # Input that cannot be answered waits on, and fails no run that is complete.
     if view.model_problem is None and view.limit is None:
         steers = _at_once(waiting.steers, rules.steering, state)
-        if state.next == "finish" and not waiting.steers:
+        if state.more:
+            follow_ups = waiting.follow_ups
+        elif state.next == "finish" and not waiting.steers:
             follow_ups = _at_once(waiting.follow_ups, rules.follow_ups, state)
     if not (waiting.writes or steers or follow_ups):
         return None

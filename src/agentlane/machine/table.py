@@ -229,7 +229,9 @@ def _place_queued(state: Checkpoint, fact: QueuedPlaced, rules: Rules) -> Step:
     _require(bool(fact.items), "nothing is placed", state)
     after = state
     if fact.trigger is not None:
-        after = Checkpoint(next="respond", trigger=fact.trigger, turn=state.turn, answer=state.answer, placed=True)
+        after = Checkpoint(
+            next="respond", trigger=fact.trigger, turn=state.turn, answer=state.answer, placed=True, more=fact.more
+        )
     return Step(after, (PlaceItems(fact.items),), boundary="placement")
 
 
