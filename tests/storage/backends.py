@@ -192,11 +192,25 @@ def sqlite(durability: Durability) -> Backend:
                 "half a file": lambda session_id: os.truncate(path, path.stat().st_size // 2),
             },
             make_newer=with_sql(f"PRAGMA user_version = {FORMAT_VERSION + 1}"),
-            make_older=with_sql("ALTER TABLE session DROP COLUMN stats", "PRAGMA user_version = 1"),
+            make_older=with_sql(*_TO_FORMAT_1),
             content=lambda: content(folder),
         )
 
     return backend
+
+
+_TO_FORMAT_1 = (
+    *("ALTER TABLE value RENAME TO v", "ALTER TABLE element RENAME TO e", "ALTER TABLE session DROP COLUMN stats"),
+    """CREATE TABLE value (session INTEGER NOT NULL, namespace TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL,
+    payload TEXT NOT NULL, PRIMARY KEY (session, namespace, key)) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE element (session INTEGER NOT NULL, namespace TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL,
+    payload TEXT NOT NULL, PRIMARY KEY (session, namespace, key, seq)) STRICT, WITHOUT ROWID""",
+    "INSERT INTO value SELECT session, namespace, key, seq, payload FROM v",
+    "INSERT INTO element SELECT session, namespace, key, seq, payload FROM e",
+    *("DROP TABLE v", "DROP TABLE e", "PRAGMA user_version = 1"),
+    "CREATE INDEX open_operation ON value (session, key) WHERE namespace = 'op.meta'",
+)
+"""What makes a database of ours one of the first format."""
 
 
 BACKENDS: dict[str, Backend] = {

@@ -168,16 +168,20 @@ DAMAGES: dict[str, tuple[list[str], list[tuple[str, str, bool]]]] = {
         ["PRAGMA user_version = 1"],
         [("database", "PRAGMA user_version", False)],
     ),
+    "the mark of the format before": (
+        ["PRAGMA user_version = 2"],
+        [("database", "PRAGMA user_version", False)],
+    ),
     "the row of the session is gone": (
         ["DELETE FROM session"],
         [("unowned_rows", "table segment, session 1", False), ("session_row", "table session, id s", True)],
     ),
     "rows of no session": (
-        ["INSERT INTO value VALUES (77, 'app.test', 'a', 1, '1')"],
+        ["INSERT INTO value VALUES (NULL, 77, 'app.test', 'a', 1, '1')"],
         [("unowned_rows", "table value, session 77", False)],
     ),
     "a load that was killed": (
-        ["INSERT INTO element VALUES (78, '', '', 0, '\"\"')", "INSERT INTO segment (session) VALUES (78)"],
+        ["INSERT INTO element VALUES (NULL, 78, '', '', 0, '\"\"')", "INSERT INTO segment (session) VALUES (78)"],
         [("half_loaded", "table segment, session 78", False)],
     ),
     "a table is missing": (

@@ -33,6 +33,7 @@ SELECT_SESSION_UNINDEXED_BEFORE_STATS = """
     SELECT key, created_at, CAST(metadata AS BLOB), epoch, seq, NULL FROM session NOT INDEXED WHERE +id = ?
 """
 SELECT_HAS_STATS = "SELECT count(*) FROM pragma_table_info('session') WHERE name = 'stats'"
+SELECT_HAS_PLACES = "SELECT count(*) FROM pragma_table_info('value') WHERE name = 'place'"
 SELECT_NEXT_KEYS = {
     "segment": "SELECT min(session) FROM segment WHERE session > ?",
     "entry": "SELECT min(session) FROM entry WHERE session > ?",
@@ -46,8 +47,14 @@ COUNT = {
     "element": "SELECT count(*) FROM element WHERE session = ?",
     "usage": "SELECT count(*) FROM usage WHERE session = ?",
 }
-SELECT_LOOPS = f"""
-    SELECT id, base FROM segment WHERE session = ? AND base IS NOT NULL AND base >> {schema.POSITION_BITS} >= id
+# Numbers of segments that were changed: no entry can stand in such a segment, or none does.
+SELECT_EMPTY_SEGMENTS = f"""
+    SELECT id FROM segment WHERE session = ? AND (
+        id NOT BETWEEN 1 AND {schema.SEGMENT_MAX} OR NOT EXISTS (
+            SELECT 1 FROM entry
+            WHERE place BETWEEN segment.id << {schema.POSITION_BITS} AND segment.id << {schema.POSITION_BITS} | {_MASK}
+        )
+    )
 """
 _ENTRY = "e.seq, e.place, e.id, e.parent_id, e.at, e.kind, CAST(e.payload AS BLOB)"
 # An entry with all that must agree with it: its segment, what stands before it, its parent, a ledger row of its id.
@@ -67,13 +74,7 @@ PLACES_BY_SEQ = """
     SELECT seq, place FROM entry WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?
 """
 PLACES_BY_PLACE = "SELECT place, session, seq FROM entry NOT INDEXED WHERE place > ? ORDER BY place LIMIT ?"
-LAST_VALUES = """
-    SELECT namespace, key, CAST(payload AS BLOB) FROM value WHERE session = ? ORDER BY namespace DESC, key DESC
-"""
-LAST_ELEMENTS = """
-    SELECT namespace, key, seq, CAST(payload AS BLOB) FROM element WHERE session = ?
-    ORDER BY namespace DESC, key DESC, seq DESC
-"""
+SELECT_STRAY_OPERATIONS = "SELECT key, place FROM value WHERE session = ? AND namespace = 'op.meta' AND place >= 0"
 SELECT_CURSOR = "SELECT seq FROM search_cursor WHERE session = ?"
 SEARCH_ROWS = """
     SELECT e.seq, e.id, e.at, e.kind, CAST(e.payload AS BLOB), i.seq, i.at, i.kind, i.words

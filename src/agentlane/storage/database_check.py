@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -10,22 +9,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlane.data.findings import Finding, FindingCode
+from agentlane.data.findings import Finding
 from agentlane.data.usage import Stats
-from agentlane.data.writes import Address
-from agentlane.errors import AgentLaneError, CorruptSession, UnsupportedFormat
+from agentlane.errors import CorruptSession, UnsupportedFormat
 from agentlane.storage import damaged_tables as tables
 from agentlane.storage import schema
 from agentlane.storage.contract import ElementRow, SessionInfo, ValueRow
 from agentlane.storage.damaged_tables import Damage, tried
-from agentlane.storage.index import check_payload, check_texts
+from agentlane.storage.damaged_values import SEQ_MAX, read_elements, read_values, row_finding
 from agentlane.storage.lock import is_held
 from agentlane.storage.sqlite_connect import leftovers
 from agentlane.storage.sqlite_stats import counted_stats, kept_stats
 
-REPAIR = "repair the session into a copy, or restore it from a backup"
-_SEQ_MAX = 1 << 61
-"""No session comes to a number like this; what is greater is damage."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -51,14 +46,6 @@ class Copied(NamedTuple):
     """What it is said to hold; None where that cannot be known."""
     elements: list[ElementRow]
     values: list[ValueRow]
-
-
-def row_finding(
-    path: str, code: FindingCode, where: str, text: str, *, advice: str = REPAIR, loses: bool = False
-) -> Finding:
-    """A finding at a place in the file; an empty one is the file."""
-    name = os.path.basename(path)
-    return Finding(code=code, place=f"{name}: {where}" if where else name, text=text, advice=advice, loses=loses)
 
 
 def check_file(
@@ -96,7 +83,7 @@ def check_file(
     if version < 1:
         text = f"it is {version}, which no version wrote: the file's header was changed"
         findings.append(row_finding(path, "database", "PRAGMA user_version", text))
-    if not missing and database.execute(tables.SELECT_HAS_STATS).fetchone() != (version >= schema.STATS_SINCE,):
+    if not missing and _tables_of(database) != (version >= schema.STATS_SINCE, version >= schema.PLACES_SINCE):
         text = f"it is {version}, and the tables are of another format: the file's header was changed"
         findings.append(row_finding(path, "database", "PRAGMA user_version", text))
     if missing:
@@ -112,7 +99,7 @@ def check_file(
 
 
 def copy_session(
-    path: str, session_id: str, unowned: Sequence[int], database: sqlite3.Connection
+    path: str, session_id: str, checked: Checked, database: sqlite3.Connection
 ) -> tuple[Copied | None, list[Finding]]:
     """All of a session that can change, as of one commit; None if there is no such session, or no telling which it
     is, and what is wrong with it."""
@@ -120,16 +107,17 @@ def copy_session(
     try:
         found: list[Finding] = []
         row = _session_row(path, session_id, found, database)
-        if row is None and unowned:
-            row = _nameless(path, session_id, unowned, found)
+        if row is None and checked.unowned:
+            row = _nameless(path, session_id, checked.unowned, found)
         if row is None:
             return None, found
         key, created_at, metadata = row[:3]
         info = _info(path, session_id, created_at, metadata, found)
         last_seq, stats = _counts(path, session_id, row, found, database)
-        elements = _elements(path, key, found, database)
+        _check_segments(path, key, found, database)
+        elements = read_elements(path, key, checked.damaged, found, database)
         last_seq = max(last_seq, *(each.seq for each in elements), 0)  # a row that is lost, or says less, loses no list
-        values = _values(path, key, found, database)
+        values = read_values(path, key, checked.damaged, found, database)
         return Copied(key, info, last_seq, stats, elements, values), found
     finally:
         if database.in_transaction:
@@ -144,6 +132,13 @@ def _marks(database: sqlite3.Connection) -> tuple[int, int, set[str]]:
     (application_id,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     return application_id, version, {name for (name,) in database.execute(tables.SELECT_TABLES).fetchall()}
+
+
+def _tables_of(database: sqlite3.Connection) -> tuple[bool, bool]:
+    """What tells one format from another in the tables: whether sums are kept, and whether values have places."""
+    (stats,) = database.execute(tables.SELECT_HAS_STATS).fetchone()
+    (places,) = database.execute(tables.SELECT_HAS_PLACES).fetchone()
+    return stats > 0, places > 0
 
 
 def _damages(path: str, database: sqlite3.Connection) -> list[Finding]:
@@ -246,7 +241,7 @@ def _counts(
     key, _, _, _, seq, kept = row
     highest = tried(lambda: database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0][0])
     if type(highest) is not int:
-        return max(seq, _SEQ_MAX), None
+        return max(seq, SEQ_MAX), None
     try:
         counted = tried(lambda: counted_stats(database, key))
         if isinstance(counted, Damage):
@@ -261,47 +256,11 @@ def _counts(
     return max(seq, highest), counted
 
 
-def _values(path: str, key: int, found: list[Finding], database: sqlite3.Connection) -> list[ValueRow]:
-    first, last, reason = tables.read_ends(database, schema.SELECT_ALL_VALUES, tables.LAST_VALUES, key)
-    _gap(path, "value", first, last, reason, found)
-    rows: dict[Address, ValueRow] = {}
-    for namespace, name, payload in (*first, *last):
-        if _fits(path, f"value {namespace}/{name}", found, payload, namespace, name):
-            address = Address(namespace, name)
-            rows[address] = ValueRow(address, payload)
-    return [rows[address] for address in sorted(rows)]
-
-
-def _elements(path: str, key: int, found: list[Finding], database: sqlite3.Connection) -> list[ElementRow]:
-    first, last, reason = tables.read_ends(database, schema.SELECT_ALL_ELEMENTS, tables.LAST_ELEMENTS, key)
-    _gap(path, "element", first, last, reason, found)
-    rows: dict[tuple[Address, int], ElementRow] = {}
-    for namespace, name, seq, payload in (*first, *last):
-        where = f"element {seq} of the list {namespace}/{name}"
-        if type(seq) is not int or not 1 <= seq <= _SEQ_MAX:
-            if (namespace, name, seq) != ("", "", 0):
-                text = "its number is not what was written"
-                found.append(row_finding(path, "undecodable", where, text, loses=True))
-        elif _fits(path, where, found, payload, namespace, name):
-            address = Address(namespace, name)
-            rows[address, seq] = ElementRow(address, seq, payload)
-    return [rows[each] for each in sorted(rows)]
-
-
-def _gap(path: str, table: str, first: list[Any], last: list[Any], reason: str, found: list[Finding]) -> None:
-    if reason:
-        behind = "/".join(map(str, first[-1][:2])) if first else "the beginning"
-        before = "/".join(map(str, last[0][:2])) if last else "the end"
-        text = f"rows behind {behind} and before {before} cannot be read: {reason}"
-        found.append(row_finding(path, "unreadable", f"table {table}", text, loses=True))
-
-
-def _fits(path: str, where: str, found: list[Finding], payload: Any, *texts: Any) -> bool:
-    """Whether what was read can be an address with its payload."""
-    try:
-        check_texts(*texts)
-        check_payload(payload)
-    except AgentLaneError as error:
-        found.append(row_finding(path, "undecodable", where, str(error), loses=True))
-        return False
-    return True
+def _check_segments(path: str, key: int, found: list[Finding], database: sqlite3.Connection) -> None:
+    """Each segment is made with its first entry, so that one without is not the one that was made."""
+    rows = tried(lambda: database.execute(tables.SELECT_EMPTY_SEGMENTS, (key,)).fetchall())
+    for (number,) in () if isinstance(rows, Damage) else rows:
+        text = f"segment {number} has no entry: its number was changed, or its entries are gone"
+        if type(number) is not int or not 1 <= number <= schema.SEGMENT_MAX:
+            text = f"{number} is the number of no segment, which is from 1 to {schema.SEGMENT_MAX}: it was changed"
+        found.append(row_finding(path, "segment", f"table segment, id {number}", text))

@@ -17,7 +17,8 @@ from agentlane.storage import schema
 from agentlane.storage import sqlite_reads as reads
 from agentlane.storage.contract import EntryRow, LedgerRow, Row, SessionInfo
 from agentlane.storage.damaged_tables import Broken, Damage, rows_behind, tried
-from agentlane.storage.database_check import Copied, check_file, copy_session, row_finding
+from agentlane.storage.damaged_values import row_finding
+from agentlane.storage.database_check import Copied, check_file, copy_session
 from agentlane.storage.database_look import Look
 from agentlane.storage.index import check_payload, check_texts, check_usage_row
 from agentlane.storage.index_snapshot import PAGE_BYTES
@@ -44,7 +45,7 @@ async def salvage_database(path: str, session_id: str, *, busy_timeout_ms: int, 
             if not checked.readable:
                 await look.end()
                 return NothingSalvaged(session_id, findings)
-            copied, found = await look.read(partial(copy_session, path, session_id, checked.unowned))
+            copied, found = await look.read(partial(copy_session, path, session_id, checked))
         for finding in found:
             findings.add(finding)
         if copied is None:

@@ -1,15 +1,19 @@
-"""Format 2 of the SQLite file: every SQL text that the store uses, constant, so that each is prepared once."""
+"""Format 3 of the SQLite file: every SQL text that the store uses, constant, so that each is prepared once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 APPLICATION_ID: Final = 0x61676C6E  # "agln"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 """``user_version`` of files that this version writes; ``sqlite_migrate`` has the way from each older one, and a greater
 one is refused."""
 STATS_SINCE: Final = 2
 """The first format with ``session.stats``."""
+PLACES_SINCE: Final = 3
+"""The first format with ``value.place`` and ``element.place``."""
 
 PAGE_BYTES: Final = 2048
 """A commit changes a few rows in each of a few trees and logs whole pages: half the usual size logs a third less."""
@@ -20,6 +24,8 @@ _IS_LANDMARK: Final = "kind <> 'user' AND kind <> 'assistant' AND kind <> 'tool_
 
 POSITION_BITS: Final = 32
 """``place`` is ``segment << POSITION_BITS | position``: a path is a few ranges of one integer key."""
+SEGMENT_MAX: Final = (1 << (63 - POSITION_BITS)) - 1
+"""The greatest number of a segment whose places are 64-bit integers."""
 
 CREATE: Final = (
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -65,27 +71,28 @@ CREATE: Final = (
     # The few entries that are not part of the talk are where walks stop (compactions): found without reading others.
     # Not `NOT IN`, for which SQLite builds a table at each insert.
     f"CREATE INDEX entry_landmark ON entry (kind, place) WHERE {_IS_LANDMARK}",
+    # Addresses are looked up in an index, and the payload is last: a lookup that met it would read all of it.
     """
     CREATE TABLE value (
+        place INTEGER PRIMARY KEY,
         session INTEGER NOT NULL,
         namespace TEXT NOT NULL,
         key TEXT NOT NULL,
         seq INTEGER NOT NULL,
         payload TEXT NOT NULL,
-        PRIMARY KEY (session, namespace, key)
-    ) STRICT, WITHOUT ROWID
+        UNIQUE (session, namespace, key)
+    ) STRICT
     """,
-    # Answers "which operations are open" for the whole file; costs nothing to any other write.
-    "CREATE INDEX open_operation ON value (session, key) WHERE namespace = 'op.meta'",
     """
     CREATE TABLE element (
+        place INTEGER PRIMARY KEY,
         session INTEGER NOT NULL,
         namespace TEXT NOT NULL,
         key TEXT NOT NULL,
         seq INTEGER NOT NULL,
         payload TEXT NOT NULL,
-        PRIMARY KEY (session, namespace, key, seq)
-    ) STRICT, WITHOUT ROWID
+        UNIQUE (session, namespace, key, seq)
+    ) STRICT
     """,
     """
     CREATE TABLE usage (
@@ -173,7 +180,13 @@ SELECT_STATS: Final = """
         coalesce(sum(cost_nanos >> 32), 0), coalesce(sum(cost_nanos & 4294967295), 0)
     FROM usage WHERE session = ?
 """
+# Not by the index of addresses, which says nothing of all sessions: whatever it is taken for, all of it would be read.
 SELECT_OPEN_OPERATIONS: Final = """
+    SELECT session.id, value.key, CAST(value.payload AS BLOB)
+    FROM value NOT INDEXED CROSS JOIN session ON session.key = value.session
+    WHERE value.place < 0 AND value.namespace = 'op.meta'
+"""
+SELECT_OPEN_OPERATIONS_BEFORE_PLACES: Final = """
     SELECT session.id, value.key, CAST(value.payload AS BLOB)
     FROM value JOIN session ON session.key = value.session
     WHERE value.namespace = 'op.meta'
@@ -181,7 +194,25 @@ SELECT_OPEN_OPERATIONS: Final = """
 
 # Writes. Entries and usage rows share one id space: where the other has the id no row is inserted, and the count tells.
 
-INSERT_SEGMENT: Final = "INSERT INTO segment (session, base) VALUES (?, ?)"
+INSERT_SEGMENT: Final = "INSERT INTO segment (id, session, base) VALUES (?, ?, ?)"
+# Behind every number that was given out, as far as such can have been: what is greater is damage, and takes none along.
+SELECT_LAST_SEGMENT: Final = f"""
+    SELECT max(
+        coalesce((SELECT max(id) FROM segment WHERE id <= {SEGMENT_MAX}), 0),
+        coalesce((SELECT max(place) >> {POSITION_BITS} FROM entry), 0),
+        coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name = 'segment' AND seq BETWEEN 0 AND {SEGMENT_MAX}), 0)
+    )
+"""
+# Where the last number is taken: one that is free between a number that must be less and the greatest.
+SELECT_FREE_SEGMENT: Final = f"""
+    SELECT id + 1 FROM (SELECT ?1 AS id UNION ALL SELECT id FROM segment WHERE id > ?1) AS taken
+    WHERE id < {SEGMENT_MAX} AND NOT EXISTS (SELECT 1 FROM segment WHERE id = taken.id + 1)
+        AND NOT EXISTS (
+            SELECT 1 FROM entry WHERE place
+            BETWEEN (taken.id + 1) << {POSITION_BITS} AND (taken.id + 1) << {POSITION_BITS} | {(1 << POSITION_BITS) - 1}
+        )
+    ORDER BY id DESC LIMIT 1
+"""
 INSERT_ENTRY: Final = """
     INSERT INTO entry (place, session, seq, id, parent_id, at, kind, payload)
     SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) AS new
@@ -195,10 +226,36 @@ INSERT_USAGE: Final = """
     SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS new
     WHERE NOT EXISTS (SELECT 1 FROM entry WHERE session = new.column1 AND id = new.column4)
 """
-SET_VALUE: Final = """
-    INSERT INTO value (session, namespace, key, seq, payload) VALUES (?, ?, ?, ?, ?)
+
+
+def _set_value(place: str) -> str:
+    return f"""
+    INSERT INTO value (place, session, namespace, key, seq, payload) VALUES (({place}), ?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (session, namespace, key) DO UPDATE SET seq = excluded.seq, payload = excluded.payload
 """
+
+
+def _next_place(low: str) -> str:
+    """Behind the last of a part; where that is full, which only damage can make it, SQLite takes a place."""
+    high = f"{low} + {(1 << 32) - 1}"
+    return f"""
+        SELECT CASE WHEN max(place) < {high} THEN max(place) + 1 WHEN max(place) IS NULL THEN {low} END
+        FROM value WHERE place BETWEEN {low} AND {high}
+    """
+
+
+# A value stands among those that change with it, so that a commit changes few pages: each session has a part of the
+# table for what every step replaces, and one for all else. Open operations, of all sessions, stand before everything.
+_PART: Final = f"((?1 & {(1 << 29) - 1}) << 33)"
+SET_STEP: Final = _set_value(_next_place(_PART))
+SET_VALUE: Final = _set_value(_next_place(f"{_PART} + {1 << 32}"))
+SET_OPERATION: Final = _set_value(
+    f"SELECT coalesce(min(place), 0) - 1 FROM value WHERE place BETWEEN {-(1 << 62)} AND -1"
+)
+SET_IN: Final[Mapping[str, str]] = MappingProxyType(
+    {"op.meta": SET_OPERATION, "op.state": SET_STEP, "lane.state": SET_STEP, "branch.tip": SET_STEP}
+)
+"""By what a value of a namespace is set; ``SET_VALUE`` for all others."""
 DELETE_VALUE: Final = "DELETE FROM value WHERE session = ? AND namespace = ? AND key = ?"
 INSERT_ELEMENT: Final = """
     INSERT INTO element (session, namespace, key, seq, payload) VALUES (?, ?, ?, ?, ?)

@@ -12,7 +12,8 @@ from agentlane.data.findings import Finding
 from agentlane.storage import damaged_tables as tables
 from agentlane.storage import search_index as index
 from agentlane.storage.damaged_tables import Broken, Damage, rows_behind, tried
-from agentlane.storage.database_check import Copied, row_finding
+from agentlane.storage.damaged_values import row_finding
+from agentlane.storage.database_check import Copied
 from agentlane.storage.salvage import Findings
 
 _ADVICE = (

@@ -105,7 +105,7 @@ class CommitRows:
         self.usage: list[tuple[Any, ...]] = []
         self.elements: list[tuple[int, str, str, int, str]] = []
         self.deleted_lists: list[tuple[int, str, str]] = []
-        self.set_values: list[tuple[int, str, str, int, str]] = []
+        self.set_values: dict[str, list[tuple[int, str, str, int, str]]] = {}
         self.deleted_values: list[tuple[int, str, str]] = []
         try:
             self._sort(key, writes)
@@ -148,7 +148,8 @@ class CommitRows:
             if value is None:
                 self.deleted_values.append((key, namespace, value_key))
             else:
-                self.set_values.append((key, namespace, value_key, *value))
+                statement = schema.SET_IN.get(namespace, schema.SET_VALUE)
+                self.set_values.setdefault(statement, []).append((key, namespace, value_key, *value))
         # A rough count of the pages that change, for when to checkpoint: a leaf each in a table and its indexes.
         self.pages = 2 * len(writes) + size_bytes // schema.PAGE_BYTES
 
@@ -185,8 +186,8 @@ class CommitRows:
             executemany(schema.INSERT_ELEMENT, self.elements)
         if self.deleted_values:
             executemany(schema.DELETE_VALUE, self.deleted_values)
-        if self.set_values:
-            executemany(schema.SET_VALUE, self.set_values)
+        for statement, values in self.set_values.items():
+            executemany(statement, values)
         if self.usage and executemany(schema.INSERT_USAGE, self.usage).rowcount != len(self.usage):
             raise InvalidWrite("the id of a usage row is used by an entry; entries and usage rows share one id space")
         if self.entries or self.usage_rows:
@@ -288,10 +289,22 @@ class Places:
         return place
 
     def _new_segment(self, base: int | None) -> int:
-        segment = self._database.execute(schema.INSERT_SEGMENT, (self._key, base)).lastrowid
-        if segment is None:
-            raise sqlite3.DatabaseError("SQLite gave no number to a new segment")
+        segment: int = self._database.execute(schema.SELECT_LAST_SEGMENT).fetchall()[0][0] + 1
+        if segment > schema.SEGMENT_MAX:
+            segment = self._free_segment(0 if base is None else base >> schema.POSITION_BITS)
+        self._database.execute(schema.INSERT_SEGMENT, (segment, self._key, base))
         return segment << schema.POSITION_BITS
+
+    def _free_segment(self, above: int) -> int:
+        """The last number was taken: by damage, for nobody comes to it."""
+        rows = self._database.execute(schema.SELECT_FREE_SEGMENT, (above,)).fetchall()
+        if not rows:
+            raise InvalidWrite(
+                f"no number is left for a segment that grows from segment {above}: it must be greater, and "
+                f"{schema.SEGMENT_MAX}, the greatest, is taken. Nothing more can branch off there in this file; fork "
+                "the session into another"
+            )
+        return int(rows[0][0])
 
 
 def usage_row(key: int, seq: int, at: int, row: UsageRow) -> tuple[Any, ...]:

@@ -46,7 +46,8 @@ class Load:
         """Take in rows in the order of ``Snapshot.pages``. ``InvalidWrite`` for one that does not fit."""
         key = self.key
         places = Places(database, key, self._ends)
-        entries, ledger, elements, values = [], [], [], []
+        entries, ledger, elements = [], [], []
+        values: dict[str, list[tuple[int, str, str, int, str]]] = {}
         for row in page:
             self._intake.check(row)
             if isinstance(row, EntryRow):
@@ -59,12 +60,15 @@ class Load:
             elif isinstance(row, ElementRow):
                 elements.append((key, *row.address, row.seq, row.payload.decode()))
             else:
-                values.append((key, *row.address, self._last_seq, row.payload.decode()))
+                (namespace, name), payload = row.address, row.payload.decode()
+                statement = schema.SET_IN.get(namespace, schema.SET_VALUE)
+                values.setdefault(statement, []).append((key, namespace, name, self._last_seq, payload))
         self._entries += len(entries)
         database.executemany(schema.INSERT_ENTRY, entries)
         database.executemany(schema.INSERT_USAGE, ledger)
         database.executemany(schema.INSERT_ELEMENT, elements)
-        database.executemany(schema.SET_VALUE, values)
+        for statement, each in values.items():
+            database.executemany(statement, each)
 
     def end(self, database: sqlite3.Connection) -> None:
         """Show the session. ``InvalidWrite`` if its id is used by now."""

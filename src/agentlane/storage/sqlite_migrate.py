@@ -2,6 +2,8 @@
 
 1. The first.
 2. ``session.stats`` holds what the session's rows add up to, so that opening one takes no time that grows with it.
+3. ``value`` and ``element`` have their payloads apart from what they are looked up by, in rows with a ``place``: what
+   is large is not read for what is looked up beside it. Open operations are found by their places, without an index.
 """
 
 from __future__ import annotations
@@ -29,8 +31,50 @@ def _keep_stats(database: sqlite3.Connection) -> None:
         database.execute("UPDATE session SET stats = ? WHERE key = ?", (stats, key))
 
 
+_TABLES_OF_3: Final = """
+    CREATE TABLE {} (
+        place INTEGER PRIMARY KEY,
+        session INTEGER NOT NULL,
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        payload TEXT NOT NULL,
+        UNIQUE (session, namespace, key{})
+    ) STRICT
+"""
+_VALUES_OF_2: Final = "SELECT session, namespace, key, seq, CAST(payload AS BLOB) FROM value_of_2"
+_SET_IN_3: Final = "INSERT INTO value VALUES (({}), ?1, ?2, ?3, ?4, CAST(?5 AS TEXT))"
+_BEHIND_IN_3: Final = """
+    SELECT coalesce(max(place) + 1, {0}) FROM value WHERE place BETWEEN {0} AND {0} + 4294967295
+"""
+
+
+def _place_values(database: sqlite3.Connection) -> None:
+    """2 to 3. Each value is placed as one that is set in format 3 is; bytes that are no text are kept as they are."""
+    for name, also in (("value", ""), ("element", ", seq")):
+        database.execute(f"ALTER TABLE {name} RENAME TO {name}_of_2")
+        database.execute(_TABLES_OF_3.format(name, also))
+    database.execute("""
+        INSERT INTO element (session, namespace, key, seq, payload)
+        SELECT session, namespace, key, seq, payload FROM element_of_2 ORDER BY session, namespace, key, seq
+    """)
+    step = "namespace IN ('op.state', 'lane.state', 'branch.tip')"
+    part = "((?1 & 536870911) << 33)"
+    for which, place in (
+        ("namespace = 'op.meta'", "SELECT coalesce(min(place), 0) - 1 FROM value WHERE place < 0"),
+        (step, _BEHIND_IN_3.format(part)),
+        (f"namespace <> 'op.meta' AND NOT {step}", _BEHIND_IN_3.format(f"{part} + 4294967296")),
+    ):
+        rows = database.execute(f"{_VALUES_OF_2} WHERE {which} ORDER BY session, namespace, key")
+        database.executemany(_SET_IN_3.format(place), rows)
+    for name in ("value", "element"):
+        database.execute(f"DROP TABLE {name}_of_2")
+
+
 CHAIN: Final[Chain[Change]] = Chain(
-    Step(1, "sessions are opened in the same time however long they are", _keep_stats), newest=schema.FORMAT_VERSION
+    Step(1, "sessions are opened in the same time however long they are", _keep_stats),
+    Step(2, "large values no longer slow what is written beside them", _place_values),
+    newest=schema.FORMAT_VERSION,
 )
 
 

@@ -88,7 +88,10 @@ def list_sessions(database: sqlite3.Connection) -> list[SessionInfo]:
 def open_operations(database: sqlite3.Connection) -> list[OpenOperation]:
     """The values of ``op.meta`` in every session, oldest first (S20)."""
     found = []
-    for session_id, operation_id, payload in database.execute(schema.SELECT_OPEN_OPERATIONS).fetchall():
+    (version,) = database.execute(schema.SELECT_FORMAT).fetchone()  # the text for older files is right for newer ones
+    placed = version >= schema.PLACES_SINCE
+    statement = schema.SELECT_OPEN_OPERATIONS if placed else schema.SELECT_OPEN_OPERATIONS_BEFORE_PLACES
+    for session_id, operation_id, payload in database.execute(statement).fetchall():
         try:
             meta = _meta_decoder.decode(payload)
         except (msgspec.MsgspecError, TypeError) as error:
