@@ -90,7 +90,7 @@ def measure(folder: Path, *, smoke: bool) -> list[dict[str, Any]]:
     rows.append(count("extra commits of a streamed answer of 100 deltas", asyncio.run(runs.commits_of_a_stream()), 0))
     rows += imports(folder, 1 if smoke else 7)
     rows += large.measure(folder, smoke=smoke)
-    shapes = ["entries of 1 kB"] if smoke else list(opening.SHAPES)
+    shapes = ["entries of 1 kB"] if smoke else [*opening.SHAPES, opening.RUNS]
     for each in opening.rows(folder, 0.5 if smoke else 100, shapes, 1 if smoke else opening.ROUNDS):
         made = row(each["name"], "ms", each["cpu_s"] * 1e3, 1_000)
         rows.append(

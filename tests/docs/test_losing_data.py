@@ -79,6 +79,10 @@ CLAIMS: dict[str, str | tuple[str, ...]] = {
         "tests/owners/test_moved.py::test_an_owner_whose_place_is_taken_harms_nobody",
     ),
     "Edit a JSONL file by hand.": (f"{HERE}::test_an_edited_file_is_refused_until_it_is_as_it_was",),
+    "Delete, damage or mix up `.jsonl.index` files.": (
+        "tests/storage/test_jsonl_index.py::test_whatever_is_wrong_with_the_index_the_session_opens_without_it",
+        "tests/storage/test_jsonl_index.py::test_an_index_of_something_else_is_not_taken",
+    ),
     "Keep a second name (a hard link) of a file as its copy.": (
         f"{HERE}::test_a_copy_of_a_file_is_a_first_part",
         "tests/owners/test_moved.py::test_an_owner_whose_file_is_another_stops_and_goes_on_when_it_is_back",

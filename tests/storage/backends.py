@@ -84,8 +84,8 @@ def jsonl(durability: Durability, breaks: Literal["write", "sync"]) -> Backend:
         clock, numbers, files = TickingClock(), count(), BreakingFiles()
 
         def store() -> JsonlStore:
-            ids = CountingIds(series=next(numbers))
-            return JsonlStore(folder, durability=durability, clock=clock, ids=ids, files=files)
+            ids, index = CountingIds(series=next(numbers)), 0 if durability == "process" else None
+            return JsonlStore(folder, durability=durability, clock=clock, ids=ids, files=files, index_min_bytes=index)
 
         @contextmanager
         def break_medium(session_id: str) -> Iterator[None]:

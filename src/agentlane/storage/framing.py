@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from agentlane.data.usage import Usage, UsageRow
 from agentlane.data.writes import AppendElement, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
 from agentlane.errors import InvalidWrite, PayloadTooLarge
 from agentlane.storage.index import OPERATIONS, encode_usage, operation_meta
@@ -165,6 +166,12 @@ class _EnvelopeOnly(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     envelope: Envelope = msgspec.field(name="c")
     frames: msgspec.Raw = msgspec.field(name="w")
 
+
+RECORDS = (
+    *(Header, Envelope, BaseEnvelope, BaseEnd, Head, BaseHead, UsageRow, Usage),
+    *(EntryFrame, UsageFrame, SetFrame, DeleteFrame, AppendFrame, DropFrame, MoveFrame),
+)
+"""All that is decoded of a file."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_header = msgspec.json.Decoder(Header).decode

@@ -88,6 +88,19 @@ class IdRows:
             self._usage.insert(at, row_id)
         return True
 
+    def columns(self) -> tuple[array[int], list[str], dict[str, int]]:
+        """What there is beside ``ids``: rows in the order of their ids, none where that is their own; ids of usage
+        rows; what is in neither order. See ``fill``."""
+        return self._rows, self._usage, self._others
+
+    def fill(self, ids: list[str], rows: array[int], usage: list[str], others: dict[str, int]) -> None:
+        """Hold what another one gave, in place of nothing."""
+        self.ids += ids  # the list that others look at
+        if rows:
+            self._sorted, self._rows = [ids[row] for row in rows], rows
+        self._usage, self._others = usage, others
+        self._highest = max(self._sorted[-1:] + usage[-1:] + list(others), default="")
+
     def _add_late(self, entry_id: str, row: int) -> None:
         at = _place_late(self._sorted, entry_id)
         if self._sorted is self.ids:

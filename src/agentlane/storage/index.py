@@ -296,6 +296,11 @@ class SessionIndex(Generic[P]):
         """The time of the commit that wrote ``seq``."""
         return self._commit_times[bisect_right(self._commit_seqs, seq) - 1]
 
+    @property
+    def columns(self) -> tuple[array[int], array[int], array[int], array[int]]:
+        """The numbers that are kept of entries, ledger rows and commits."""
+        return self.ledger_seqs, self._entry_seqs, self._commit_seqs, self._commit_times
+
     def _entry(self, row: int, parent: int, kind: str) -> EntryRow:
         seq = self._entry_seqs[row]
         parent_id = None if parent == NO_ROW else self._ids[parent]

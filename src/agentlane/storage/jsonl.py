@@ -39,6 +39,8 @@ from agentlane.storage.jsonl_cleanup import MIN_BYTES, SHARE, Policy
 from agentlane.storage.jsonl_file import JsonlFile, info_of, read_header
 from agentlane.storage.jsonl_folder import JsonlFolder
 from agentlane.storage.jsonl_formats import due
+from agentlane.storage.jsonl_index import MIN_BYTES as INDEX_MIN_BYTES
+from agentlane.storage.jsonl_index import fresh_index_path, index_path, read_index
 from agentlane.storage.jsonl_migrate import migrate
 from agentlane.storage.jsonl_reader import LoadedFile, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
@@ -66,11 +68,13 @@ class JsonlStore(Exchange, Forking, Repairing):
         files: FileSystem | None = None,
         compact_share: float | None = SHARE,
         compact_min_bytes: int = MIN_BYTES,
+        index_min_bytes: int | None = INDEX_MIN_BYTES,
     ) -> None:
         """Name the folder; nothing is read or written yet. ``files`` is for tests.
 
         A session's file is cleaned up beside its work once it has ``compact_min_bytes`` and ``compact_share`` of it
-        (0 to 1; None: never by itself) holds state that was superseded.
+        (0 to 1; None: never by itself) holds state that was superseded. Beside one of at least ``index_min_bytes`` its
+        owner keeps an index, with which it opens sooner (None: never, and none is read).
 
         ``InvalidDefinition`` for another durability than the two, a share outside of 0 to 1, a size below 0.
         """
@@ -79,7 +83,10 @@ class JsonlStore(Exchange, Forking, Repairing):
             raise InvalidDefinition(f"compact_share={compact_share!r}: a share from 0 to 1, or None, is needed here")
         if compact_min_bytes < 0:
             raise InvalidDefinition(f"compact_min_bytes={compact_min_bytes!r}: a number of bytes is needed here")
+        if index_min_bytes is not None and index_min_bytes < 0:
+            raise InvalidDefinition(f"index_min_bytes={index_min_bytes!r}: a number of bytes, or None, is needed here")
         self._cleanup = Policy(compact_share, compact_min_bytes)
+        self._index_min_bytes = index_min_bytes
         self._clock = clock or SystemClock()
         self._ids = ids or Uuid7Source(self._clock)
         self._files = files or FileSystem()
@@ -241,8 +248,7 @@ class JsonlStore(Exchange, Forking, Repairing):
             try:
                 if lock is not None:
                     check_links(path, self._files.status(descriptor))
-                loaded = LoadedFile(JsonlFile(self._files, path, descriptor, session_id))
-                await loaded.load()
+                loaded = await self._load(JsonlFile(self._files, path, descriptor, session_id), lock is not None)
                 self._check_usable()
                 told: builtins.list[str] = []
                 if lock is not None and due(loaded.format):
@@ -258,6 +264,7 @@ class JsonlStore(Exchange, Forking, Repairing):
                     probe=probe,
                     forget=self._opened.discard,
                     cleanup=self._cleanup,
+                    index_min_bytes=self._index_min_bytes,
                 )
             except BaseException:
                 let_go(self._files, descriptor)
@@ -270,6 +277,16 @@ class JsonlStore(Exchange, Forking, Repairing):
         for text in told:
             session.finding(text)
         return session
+
+    async def _load(self, file: JsonlFile, writing: bool) -> LoadedFile:
+        """What a file holds, with its index where it has one, else of every line."""
+        loaded = LoadedFile(file, sums=writing and self._index_min_bytes is not None)
+        if self._index_min_bytes is not None and file.size >= self._index_min_bytes:
+            kept = await read_index(file, self._check_usable)
+            if kept is not None:
+                loaded.begin_with(kept)
+        await loaded.load()
+        return loaded
 
     async def salvage(self, session_id: str) -> Salvage:
         """What can be read of a session's file and what is wrong with it; see ``Verifying.salvage``."""
@@ -296,13 +313,14 @@ class JsonlStore(Exchange, Forking, Repairing):
         return sorted(found, key=lambda each: (each.created_at, each.id))
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session's file and the torn tails kept beside it; its lock file goes last."""
+        """Remove a session's file, its index and the torn tails kept beside it; its lock file goes last."""
         self._check_usable()
         path = self._folder.known_path(session_id)
         lock = self._folder.own(session_id)
+        beside = {each(path).name for each in (fresh_path, index_path, fresh_index_path)}
         try:
             for name in self._files.names(self._folder.place):
-                if name.startswith(f"{path.name}.torn-") or name == fresh_path(path).name:
+                if name.startswith(f"{path.name}.torn-") or name in beside:
                     self._files.unlink(self._folder.place / name)
             if exists(path):
                 self._files.unlink(path)

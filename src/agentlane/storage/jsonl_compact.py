@@ -65,7 +65,7 @@ class Compaction:
         await on_new_thread(self._sync)  # so that the sync that commits wait for is a short one
         going()
         self.loaded = LoadedFile(
-            JsonlFile(self._files, fresh_path(self._path), base.descriptor, self._snapshot.info.id)
+            JsonlFile(self._files, fresh_path(self._path), base.descriptor, self._snapshot.info.id), sums=True
         )
         await self.loaded.load()
         going()
@@ -93,6 +93,8 @@ class Compaction:
                 synced=None if envelope.synced is None else place,
             )
             loaded.take(whole[:-1], place, number)
+            if loaded.sums is not None:
+                loaded.sums.add(whole)
             held.append(whole)
             held_bytes += len(whole)
             if held_bytes >= COPY_BYTES:

@@ -36,8 +36,10 @@ from agentlane.storage.framing import (
 )
 from agentlane.storage.index import SessionIndex, decode_usage
 from agentlane.storage.jsonl_file import JsonlFile, info_of, read_header
+from agentlane.storage.jsonl_index import Kept
 from agentlane.storage.places import FILE_BYTES_MAX, LENGTH_BITS
 from agentlane.storage.segments import NO_ROW
+from agentlane.storage.sums import Sums
 
 PAUSE_BYTES = 1 << 22
 """How much is loaded before the event loop gets a turn."""
@@ -46,7 +48,8 @@ PAUSE_BYTES = 1 << 22
 class LoadedFile:
     """What a whole file holds."""
 
-    def __init__(self, file: JsonlFile) -> None:
+    def __init__(self, file: JsonlFile, *, sums: bool = False) -> None:
+        """Read the header; with ``sums``, what is taken in is summed up too."""
         if file.size > FILE_BYTES_MAX:
             raise file.corrupt(None, file.size, f"a session file may have {FILE_BYTES_MAX} bytes, this one has more")
         self.file = file
@@ -59,7 +62,12 @@ class LoadedFile:
         self.operations_at = 0
         self.tail_reason = ""
         """Why what lies behind ``good_end`` is a torn tail, if anything does."""
+        self.sums = Sums(file.files.pread(file.descriptor, self.good_end, 0)) if sums else None
+        """The checksum of what lies before ``good_end``, where it was asked for."""
+        self.kept = 0
+        """How many of the first bytes of the file an index is kept of, which was taken."""
         self._totals = self.index.stats.usage
+        self._lines = 1
         self._base_open = header.base is True
         self._base_lines = 0
         self._bad: tuple[int, int] | None = None  # number and offset of the first bad line
@@ -68,13 +76,14 @@ class LoadedFile:
     async def load(self) -> None:
         """Read every line; the event loop gets a turn now and then. ``CorruptSession``, ``UnsupportedFormat``."""
         file = self.file
-        paused, number = 0, 1
+        paused, number = self.good_end, self._lines
         for offset, lines in file.blocks(self.good_end):
             if lines is None:
                 number += 1
                 self._take_bad(None, offset, number)
                 continue
             sealed = self._bad is None and all_intact(lines)
+            begin = offset
             for line in lines:
                 number += 1
                 end = offset + len(line) + 1
@@ -83,6 +92,8 @@ class LoadedFile:
                 else:
                     self._take_bad(line, offset, number)
                 offset = end
+            if self.sums is not None and self.good_end > begin:
+                self.sums.add(memoryview(b"\n".join([*lines, b""]))[: self.good_end - begin])
             if offset - paused > PAUSE_BYTES:
                 paused = offset
                 await asyncio.sleep(0)
@@ -93,6 +104,19 @@ class LoadedFile:
                 f"the base that the file begins with is not whole ({self.tail_reason or 'its end is missing'})",
             )
         self.sum_up()
+
+    def begin_with(self, kept: Kept) -> None:
+        """Take what an index says of the first part of the file; ``load`` reads what lies behind it."""
+        head = kept.head
+        self.index = kept.index
+        self.good_end, self.kept, self._lines = head.size, head.size, kept.lines
+        self.epoch = head.epoch
+        self.operations = {each[0]: (each[1], each[2]) for each in head.operations}
+        self.operations_at = head.operations_at
+        self._totals = head.stats.usage
+        self._base_open = False
+        if self.sums is not None:
+            self.sums = kept.sums
 
     def sum_up(self) -> None:
         """Make the index's stats those of all that was taken in."""

@@ -25,6 +25,7 @@ from agentlane.storage.index import stats_after
 from agentlane.storage.indexed import IndexedStorage
 from agentlane.storage.jsonl_cleanup import Cleaner, Policy
 from agentlane.storage.jsonl_compact import Compaction
+from agentlane.storage.jsonl_keeping import IndexKeeper
 from agentlane.storage.jsonl_payloads import FilePayloads
 from agentlane.storage.jsonl_reader import LoadedFile
 from agentlane.storage.jsonl_thread import SyncThread
@@ -59,6 +60,7 @@ class JsonlSession(IndexedStorage[int]):
         probe: Probe | None,
         forget: Callable[[JsonlSession], None],
         cleanup: Policy,
+        index_min_bytes: int | None,
     ) -> None:
         """Take over a loaded file and its descriptor; without ``lock`` for reading, with ``thread`` for ``disk``."""
         super().__init__(loaded.info, loaded.index, epoch=loaded.epoch + 1, read_only=lock is None, probe=probe)
@@ -93,10 +95,12 @@ class JsonlSession(IndexedStorage[int]):
                 history=loaded.index.last_seq > 0,
                 operations_at=loaded.operations_at,
                 found=self._findings.append,
+                sums=loaded.sums,
             )
         self._next_payloads: FilePayloads | None = None  # of a file that has taken the place of the one that is read
         self._cleaner = Cleaner(self, self._files, self._path, cleanup, self._loop)
         self._cleaner.end, self._cleaner.epoch = loaded.good_end, loaded.epoch
+        self._keeper = IndexKeeper(self._files, self._path, loaded.info.id, min_bytes=index_min_bytes, size=loaded.kept)
         self._thread = thread
         self._process = os.getpid()
         self._submitted: dict[str, bool] = {}  # ids of commits on their way, with whether each is an entry's
@@ -173,6 +177,7 @@ class JsonlSession(IndexedStorage[int]):
                 await finish(self._drained)
             if not self._closed and not self._forked():
                 await self._cleaner.ended()
+                self._keep_index(closing=True)
         finally:
             self.kill()
 
@@ -235,7 +240,24 @@ class JsonlSession(IndexedStorage[int]):
                 del self._submitted[each]
         self._publish(commit, job.publish, job.name)
         if not self._closed:
-            self._cleaner.published(self._index, end=placed.offset + placed.length, epoch=self._epoch)
+            end = placed.offset + placed.length
+            self._cleaner.published(self._index, end=end, epoch=self._epoch)
+            if self._keeper.due(end):
+                self._keep_index()
+
+    def _keep_index(self, *, closing: bool = False) -> None:
+        """Write an index of the file beside it, if it is time for one and all that was written is published."""
+        if self._writer is None or self._pendings or self._closed or self._broken or self._fault is not None:
+            return
+        cleaner = self._cleaner
+        self._keeper.keep(
+            self._writer,
+            self._index,
+            end=cleaner.end,
+            epoch=cleaner.epoch,
+            operations=self._operations,
+            closing=closing,
+        )
 
     def _hand_over(self) -> None:
         if self._thread is not None and not self._closed:
@@ -306,6 +328,8 @@ class JsonlSession(IndexedStorage[int]):
         old, self._payloads, self._next_payloads = self._payloads, self._next_payloads, None
         self._index = compaction.loaded.index
         self._cleaner.end = compaction.size
+        self._keeper.replaced()
+        self._keep_index()
         with suppress(OSError):  # nothing more is wanted of it
             old.close()
 

@@ -19,6 +19,7 @@ from agentlane.storage.framing import Draft
 from agentlane.storage.jsonl_reader import LoadedFile
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.places import FILE_BYTES_MAX
+from agentlane.storage.sums import Sums
 
 COPY_BYTES = 1 << 20
 TORN_FILES_MAX = 10_000
@@ -94,7 +95,9 @@ class JsonlWriter:
         history: bool,
         operations_at: int,
         found: Callable[[str], None],
+        sums: Sums | None = None,
     ) -> None:
+        """``sums`` are those of what lies before a tail, and are kept up."""
         status = files.status(descriptor)
         self._files = files
         self._path = path
@@ -111,6 +114,18 @@ class JsonlWriter:
         self._folder_synced = False
         self._operations_at = operations_at
         self._found = found
+        self.sums = sums
+        """The checksum of all that was written before, where one is kept."""
+
+    @property
+    def descriptor(self) -> int:
+        """The file that is written."""
+        return self._descriptor
+
+    @property
+    def operations_at(self) -> int:
+        """Where the operations were last written."""
+        return self._operations_at
 
     def append(self, drafts: Sequence[Draft], half_written: Sequence[Callable[[], None]] = ()) -> list[Placed]:
         """Write the drafts' lines with one write, and with durability ``disk`` sync them; where each one went.
@@ -120,7 +135,7 @@ class JsonlWriter:
         written by itself, in two halves. ``OwnershipLost`` before anything is written if the file or its lock is not
         as it was left. ``OSError`` after an attempt to cut the file back to what it was.
         """
-        self._check_owner()
+        self.check_owner()
         try:
             if self._tail is not None:
                 self._cut(self._tail)
@@ -155,6 +170,8 @@ class JsonlWriter:
             raise
         self._operations_at = operations_at
         self._size = offset
+        if self.sums is not None:
+            self.sums.add_all(lines)
         if self._durable:
             self._synced = offset
         return placed
@@ -164,7 +181,7 @@ class JsonlWriter:
 
         ``OwnershipLost`` or ``OSError`` before it has taken the place: nothing has changed. ``NotSynced`` behind that.
         """
-        self._check_owner()
+        self.check_owner()
         if self._tail is not None:
             self._cut(self._tail)
             self._tail = None
@@ -175,13 +192,15 @@ class JsonlWriter:
         self._inode = (status.st_dev, status.st_ino)
         self._operations_at = new.loaded.operations_at
         self._synced = new.size
+        self.sums = None if new.loaded.sums is None else new.loaded.sums.copy()
         try:
             self._files.sync_folder(self._path.parent)
         except OSError as error:
             raise NotSynced(error) from error
         self._folder_synced = True
 
-    def _check_owner(self) -> None:
+    def check_owner(self) -> None:
+        """``OwnershipLost`` if the file or its lock is not as it was left; ``OSError``."""
         self._lock.check()
         try:
             status = self._files.status_at(self._place)

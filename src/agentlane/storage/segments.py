@@ -124,6 +124,46 @@ class Segments:
                     return found
         return found
 
+    def columns(self) -> tuple[array[int], array[int], array[int], bytes, list[str], dict[int, str]]:
+        """All there is: of each segment its base and length, of all of them the rows and their kinds' codes, one
+        segment behind the other, then the kinds by code, and those of rows that have none. See ``of_columns``."""
+        segments = self._segments
+        rows = array("I")
+        for each in segments:
+            rows += each.rows
+        bases = array("q", [each.base for each in segments])
+        lengths = array("I", [len(each.rows) for each in segments])
+        return bases, lengths, rows, b"".join([each.kinds for each in segments]), self._names, self._others
+
+    @classmethod
+    def of_columns(
+        cls,
+        bases: array[int],
+        lengths: array[int],
+        rows: array[int],
+        kinds: bytes,
+        names: list[str],
+        others: dict[int, str],
+    ) -> Segments:
+        """The tree of which these are the columns. ``ValueError`` where they are of none."""
+        found = cls()
+        if len(bases) != len(lengths) or len(rows) != len(kinds) or sum(lengths) != len(rows):
+            raise ValueError("columns of segments that do not fit")
+        segment_of = found._segment_of = array("I", bytes(rows.itemsize * len(rows)))
+        start = 0
+        for number, length in enumerate(lengths):
+            segment = _Segment(bases[number])
+            segment.rows = rows[start : start + length]
+            segment.kinds = bytearray(kinds[start : start + length])
+            found._segments.append(segment)
+            if number:
+                for row in segment.rows:
+                    segment_of[row] = number
+            start += length
+        found._names, found._others = names, others
+        found._codes = {name: code for code, name in enumerate(names)}
+        return found
+
     def _code(self, kind: str) -> int:
         if len(self._names) == _OTHER:
             return _OTHER

@@ -39,6 +39,9 @@ class Medium(NamedTuple):
     store: Callable[[], Store]
 
 
+INDEX_MIN_BYTES: int | None = 0
+"""Session files that have an index beside them: all."""
+
 Media: TypeAlias = Callable[[Path, Faults], Iterator[Medium]]
 
 
@@ -48,7 +51,14 @@ def jsonl_medium(durability: Durability) -> Media:
 
         def store() -> JsonlStore:
             ids = CountingIds(series=next(numbers))
-            return JsonlStore(folder / "s", durability=durability, clock=clock, ids=ids, files=FaultyFiles(faults))
+            return JsonlStore(
+                folder / "s",
+                durability=durability,
+                clock=clock,
+                ids=ids,
+                files=FaultyFiles(faults),
+                index_min_bytes=INDEX_MIN_BYTES,
+            )
 
         with pytest.MonkeyPatch.context() as patch:
             patch_system(patch.setattr, (jsonl, jsonl_folder, lock, paths, exchange), faults)

@@ -24,6 +24,7 @@ from agentlane.storage.jsonl_base import BaseFile
 from agentlane.storage.jsonl_compact import Compaction
 from agentlane.storage.jsonl_folder import JsonlFolder
 from agentlane.storage.sqlite_search import SqliteSearch
+from tests.storage.faults import media
 from tests.storage.faults.copies import ACTIONS, COUNT_STRANGERS, Action, Wanted, World, fill
 from tests.storage.faults.media import KINDS, Medium, descriptors, medium_at
 from tests.storage.faults.planned import Faults
@@ -55,6 +56,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (index_snapshot, sqlite_snapshot):
         monkeypatch.setattr(module, "PAGE_ROWS", PAGE_ROWS)
     monkeypatch.setattr(jsonl_base, "LINE_FRAMES", 3 * PAGE_ROWS)
+    monkeypatch.setattr(media, "INDEX_MIN_BYTES", None)  # what first fails with an index is nothing to tell
 
 
 def names(folder: Path) -> set[str]:
