@@ -31,6 +31,7 @@ from tests.storage.backends import content
 from tests.storage.disk import TestDisk
 from tests.storage.faults.media import KINDS, descriptors, medium_at
 from tests.storage.faults.planned import Faults
+from tests.storage.faults.workload import judge
 
 FILES = ["states-1.jsonl", "states-2.jsonl"]
 OPEN = 25
@@ -234,8 +235,9 @@ async def test_every_call_of_a_migrating_open_may_fail(tmp_path: Path, medium: s
                 store = made.store()
                 try:
                     await (await store.open(SESSION)).close()
-                except Exception:
+                except Exception as error:
                     failures += 1
+                    judge(faults, "a migrating open", error)
                 faults.lift()
                 assert await rows_of(path) == rows, faults.struck
                 assert format_of(path) in (1, LATER), faults.struck

@@ -23,8 +23,9 @@ from agentlane.storage.migrating import Chain, Step
 from tests.compat.every_state import SESSION
 from tests.compat.test_every_state import GOLDEN, check_ends, stored
 from tests.storage.backends import child, content
-from tests.storage.faults.media import KINDS, medium_at
+from tests.storage.faults.media import KINDS, descriptors, medium_at
 from tests.storage.faults.planned import Faults, Kind
+from tests.storage.faults.workload import judge
 
 FIRST = GOLDEN / "states-1.db"
 """A file of format 1 with operations open in every state."""
@@ -314,12 +315,14 @@ async def test_every_call_of_a_migrating_open_may_fail(tmp_path: Path, name: str
         folder = tmp_path / str(nth)
         path = older(folder)
         faults = Faults(KINDS[name], nth=nth, permanent=nth // step % 2 == 1)
+        there = descriptors()
         with medium_at(name, folder, faults) as medium:
             store = medium.store()
             try:
                 await (await store.open(SESSION)).close()
-            except Exception:
+            except Exception as error:
                 failures += 1
+                judge(faults, "a migrating open", error)
             await store.close()
             faults.lift()
             struck = list(faults.struck)
@@ -330,6 +333,8 @@ async def test_every_call_of_a_migrating_open_may_fail(tmp_path: Path, name: str
             again = medium.store()
             await (await again.open(SESSION)).close()
             await again.close()
+        assert descriptors() == there, f"left open after {struck}"
+        assert set(content(path.parent)) == {path.name}, struck
         assert rows_of(path) == before and format_of(path) == schema.FORMAT_VERSION, struck
         shutil.rmtree(folder)
         if not struck:

@@ -56,7 +56,7 @@ async def migrate(
             with suppress(OSError):  # what went wrong before is the one to tell
                 file.files.close(compaction.descriptor)
         if isinstance(error, NotSynced):
-            raise error.cause from error
+            raise error.cause from None  # that one is from this one: a circle
         raise
     with suppress(OSError):  # nothing was written to it
         file.files.close(file.descriptor)

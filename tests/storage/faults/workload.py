@@ -307,6 +307,8 @@ def judge(faults: Faults, what: str, error: Exception) -> None:
         return
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__) is not None:
+        if cause in chain:
+            raise Wrong(f"{what}: the causes of {error!r} go in a circle") from error
         chain.append(cause)
     if any(each in faults.raised for each in chain):
         return
