@@ -20,6 +20,7 @@ from agentlane.names import check_session_id
 from agentlane.storage.contract import SessionInfo, Snapshot, Store
 from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.framing import decode_header, intact
+from agentlane.storage.holding import Hold
 from agentlane.storage.index_snapshot import IndexSnapshot
 from agentlane.storage.jsonl_base import BaseFile, BaseLines
 from agentlane.storage.jsonl_file import JsonlFile
@@ -52,20 +53,12 @@ class Exchange:
         ``InvalidMessage`` for what is neither a path nor a binary file.
         """
         storage = await self.open(session_id, read_only=True)
-        try:
+        async with Hold(storage, storage.close, storage.kill):
             snapshot = await storage.snapshot()
             try:
                 await write_export(snapshot, file)
             finally:
                 await snapshot.close()
-        except GeneratorExit:  # thrown away with its loop: nothing can be awaited
-            storage.kill()
-            raise
-        except BaseException:
-            with suppress(Exception):  # what went wrong before is the one to tell
-                await storage.close()
-            raise
-        await storage.close()
 
     async def import_session(self: Store, file: ExchangeFile, *, session_id: str | None = None) -> SessionInfo:
         """Make a session of an exported one, or of any JSONL session file that nobody writes; durable on return.

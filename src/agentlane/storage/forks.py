@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -33,6 +32,7 @@ from agentlane.storage.contract import (
     Store,
     ValueRow,
 )
+from agentlane.storage.holding import Hold
 
 Scope: TypeAlias = Literal["branch", "tree"]
 """What a fork has of the conversation: the path of one branch, or everything."""
@@ -121,18 +121,10 @@ class Forking:
         wish = checked_wish(scope=scope, branch=branch, at=at, before=before, session_id=session_id, metadata=metadata)
         clock = SystemClock()
         storage = await self.open(source, read_only=True)
-        try:
+        async with Hold(storage, storage.close, storage.kill):
             chosen = None if wish.scope == "tree" else await _stored_branch(storage, wish.branch)
             async with targets.opened(target, self, clock, Uuid7Source(clock)) as place:
                 info = await make_fork(storage, place, wish, chosen)
-        except GeneratorExit:  # thrown away with its loop: nothing can be awaited
-            storage.kill()
-            raise
-        except BaseException:
-            with suppress(Exception):  # what went wrong before is the one to tell
-                await storage.close()
-            raise
-        await storage.close()
         return info
 
 

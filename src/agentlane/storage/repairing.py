@@ -12,6 +12,7 @@ from agentlane.errors import CorruptSession, UnsupportedFormat
 from agentlane.ids import Uuid7Source
 from agentlane.names import check_session_id
 from agentlane.storage.contract import Store
+from agentlane.storage.holding import Hold
 from agentlane.storage.mended import Mended
 from agentlane.storage.salvage import Salvage
 from agentlane.storage.verifying import Verifying
@@ -63,16 +64,9 @@ class Repairing(Verifying):
             wanted = import_module("agentlane.storage.open").session_of(target) or session_id
         clock = SystemClock()
         salvage = await self.salvage(session_id)
-        try:
+        async with Hold(salvage, salvage.close, salvage.release):
             async with targets.opened(target, self, clock, Uuid7Source(clock)) as place:
                 report = await _repaired(session_id, salvage, place, wanted)
-        except GeneratorExit:  # thrown away with its loop: nothing can be awaited
-            salvage.release()
-            raise
-        except BaseException:
-            await salvage.close()
-            raise
-        await salvage.close()
         return report
 
 

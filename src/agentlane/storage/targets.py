@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from agentlane.clock import Clock
 from agentlane.errors import InvalidDefinition, InvalidMessage
 from agentlane.ids import IdSource
 from agentlane.storage.contract import Store
+from agentlane.storage.holding import Hold
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.open import Target, checked_target, open_store
 
@@ -28,16 +27,10 @@ def checked_place(target: Target | None) -> Target | None:
     return target
 
 
-@asynccontextmanager
-async def opened(target: Target | None, store: Store, clock: Clock, ids: IdSource) -> AsyncIterator[Store]:
+def opened(target: Target | None, store: Store, clock: Clock, ids: IdSource) -> Hold[Store]:
     """The store that a copy goes to, ``store`` or what it is a file of if none is named. One that is made for it is
     closed with it."""
     if target is None:
-        yield store.whole_folder() if isinstance(store, JsonlStore) else store
-        return
+        return Hold(store.whole_folder() if isinstance(store, JsonlStore) else store)
     place, made = open_store(target, durability="disk", clock=clock, ids=ids)
-    try:
-        yield place
-    finally:
-        if made:
-            await place.close()
+    return Hold(place, place.close if made else None)

@@ -11,6 +11,7 @@ import msgspec
 from agentlane.data.findings import Finding, VerifyReport
 from agentlane.errors import CorruptSession, UnsupportedFormat
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, Store
+from agentlane.storage.holding import Hold
 from agentlane.storage.record_findings import SoundnessCheck
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage, SnapshotSalvage
 
@@ -69,14 +70,10 @@ class Verifying:
             findings = Findings()
             findings.add(refusal(session_id, error))
             return NothingSalvaged(session_id, findings)
-        try:
-            return SnapshotSalvage(storage, await storage.snapshot())
-        except GeneratorExit:
-            storage.kill()
-            raise
-        except BaseException:
-            await storage.close()
-            raise
+        hold = Hold(storage, storage.close, storage.kill)
+        async with hold:
+            snapshot = await storage.snapshot()
+            return SnapshotSalvage(hold.hand_over(), snapshot)
 
     async def verify(self: _Salvaging, session_id: str) -> VerifyReport:
         """Look at every byte of a session, also one that does not open: what is wrong, where, and what to do about it.
@@ -88,15 +85,8 @@ class Verifying:
         be read: a read that fails is never told as damage. Cancelled, nothing is left behind.
         """
         salvage = await self.salvage(session_id)
-        try:
+        async with Hold(salvage, salvage.close, salvage.release):
             report = await examined(session_id, salvage)
-        except GeneratorExit:  # thrown away with its loop: nothing can be awaited
-            salvage.release()
-            raise
-        except BaseException:
-            await salvage.close()
-            raise
-        await salvage.close()
         return report
 
 
