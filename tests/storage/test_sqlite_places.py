@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentlane.data.writes import Address, AppendElement, DeleteList, DeleteValue, InsertEntry, SetValue, Write
-from agentlane.errors import InvalidWrite
+from agentlane.errors import CorruptSession, InvalidWrite
 from agentlane.storage import MemoryStore, SqliteStore, schema
 from agentlane.storage import damaged_tables as tables
 from agentlane.storage.contract import ElementRow, ValueRow
@@ -166,7 +166,7 @@ async def two_sessions(path: Path) -> None:
 async def test_a_changed_number_of_a_segment_stops_no_other_session(tmp_path: Path, whole: bool) -> None:
     """One bit of it, each that makes it greater than numbers are, or nearly: they commit, branch off, fork, verify."""
     await two_sessions(tmp_path / "made.db")
-    for bit in range(24, 63) if whole else (24, 30, 31, 32, 47, 62):
+    for bit in (*range(24, 63, 3), 31, 62) if whole else (24, 30, 31, 32, 47, 62):
         path = tmp_path / f"{bit}.db"
         shutil.copyfile(tmp_path / "made.db", path)
         with sql(path) as database:
@@ -232,6 +232,24 @@ async def test_a_segment_that_no_greater_number_is_left_for_is_refused_alone(tmp
     await store.close()
 
 
+async def test_a_segment_that_grows_from_what_is_no_place_is_told_and_refused(tmp_path: Path) -> None:
+    """A page of another table can stand where the segments' belongs: what is read of it is of any type."""
+    path = tmp_path / "x.db"
+    await two_sessions(path)
+    definition = "CREATE TABLE i (id INTEGER PRIMARY KEY, session, base)"
+    on_its_pages(path, "segment", definition, "UPDATE i SET base = 'x' WHERE id = 2")
+    store = SqliteStore(path, durability="process")
+    told = [each.text for each in (await store.verify("talk")).findings if each.code == "entry_path"]
+    assert len(told) == 1 and "behind 'x', which is no place" in told[0]
+    storage = await store.open("talk", read_only=True)
+    with pytest.raises(CorruptSession, match="segment 2: what it grows from is of another type"):
+        await storage.path("talk-3", newest_first=True)
+    copy = MemoryStore()
+    assert (await store.repair("talk", copy)).losses == ()
+    assert (await copy.verify("talk")).findings == ()
+    await store.close()
+
+
 # Values of a damaged file.
 
 
@@ -269,7 +287,9 @@ async def test_rows_and_their_index_are_held_to_each_other(tmp_path: Path, table
     ):
         path = tmp_path / "x.db"
         shutil.copyfile(made, path)
-        _in_index(path, table, damage)
+        columns = {"value": "session, namespace, key, place", "element": "session, namespace, key, seq, place"}[table]
+        definition = f"CREATE TABLE i ({columns}, PRIMARY KEY ({columns})) WITHOUT ROWID"
+        on_its_pages(path, f"sqlite_autoindex_{table}_1", definition, damage)
         store = SqliteStore(path)
         salvage = await store.salvage("s")
         found = await rows_of(salvage)
@@ -282,19 +302,13 @@ async def test_rows_and_their_index_are_held_to_each_other(tmp_path: Path, table
         path.unlink()
 
 
-def _in_index(path: Path, table: str, statement: str) -> None:
-    """Change the index of a table alone: ``i`` is a table that stands on the same pages."""
-    columns = {"value": "session, namespace, key, place", "element": "session, namespace, key, seq, place"}[table]
+def on_its_pages(path: Path, name: str, definition: str, statement: str) -> None:
+    """Run a statement on a table ``i`` that stands on the pages of another table, or of an index."""
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = DELETE")
         database.execute("PRAGMA writable_schema = ON")
-        (page,) = database.execute(
-            "SELECT rootpage FROM sqlite_schema WHERE name = ?", (f"sqlite_autoindex_{table}_1",)
-        ).fetchone()
-        database.execute(
-            "INSERT INTO sqlite_schema VALUES ('table', 'i', 'i', ?, ?)",
-            (page, f"CREATE TABLE i ({columns}, PRIMARY KEY ({columns})) WITHOUT ROWID"),
-        )
+        (page,) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).fetchone()
+        database.execute("INSERT INTO sqlite_schema VALUES ('table', 'i', 'i', ?, ?)", (page, definition))
         database.execute("PRAGMA writable_schema = RESET")
         database.execute(statement)
         database.execute("PRAGMA writable_schema = ON")

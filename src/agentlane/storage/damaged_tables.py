@@ -228,7 +228,9 @@ def keys_of(database: sqlite3.Connection, table: str) -> Iterator[int]:
         yield key
 
 
-def place_name(place: int) -> str:
+def place_name(place: Any) -> str:
+    if type(place) is not int:
+        return f"{place!r}, which is no place"
     return f"segment {place >> schema.POSITION_BITS}, position {place & _MASK}"
 
 

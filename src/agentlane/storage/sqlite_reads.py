@@ -286,6 +286,8 @@ def _ranges(
         if not bases:
             raise CorruptSession(f"segment {segment}, which a path leads through, is missing")
         place = bases[0][0]
+        if not isinstance(place, int | None):
+            raise _other_type(f"segment {segment}: what it grows from")
         # A segment is younger than what it grows from, so a walk that always goes to an older one ends.
         if place is not None and place >> schema.POSITION_BITS >= segment:
             raise CorruptSession(f"segment {segment} grows from {_name(place)}, which is not older: a cycle")
