@@ -122,7 +122,7 @@ async def verify(world: World) -> Call:
 async def repair(world: World) -> Call:
     store = world.store
     assert isinstance(store, Repairing)
-    return lambda: store.repair("s", new_id="u")
+    return lambda: store.repair("s", session_id="u")
 
 
 @recipe("SqliteStore.optimize", backends=("sqlite",))

@@ -85,7 +85,7 @@ async def test_a_history_that_providers_refuse_is_gone_on_with(place: Place, wha
     asked = await gone_on(place, "s")
     assert [each.content[0].text for each in asked if isinstance(each, UserMessage)] == ["a", "b", "hello"]  # type: ignore[union-attr]
     assert (await rows_of(place.store, "s")).entries[: len(before)] == before
-    await place.store.repair("s", new_id="copy")  # type: ignore[attr-defined]
+    await place.store.repair("s", session_id="copy")  # type: ignore[attr-defined]
     await gone_on(place, "copy")
     await place.end()
 
@@ -107,7 +107,7 @@ async def test_what_cannot_be_read_is_named_and_a_copy_goes_on(place: Place, wha
     assert "e1" in report.findings[0].place
     assert (await rows_of(place.store, "s")).entries == before.entries
 
-    repaired = await place.store.repair("s", new_id="copy")  # type: ignore[attr-defined]
+    repaired = await place.store.repair("s", session_id="copy")  # type: ignore[attr-defined]
     assert ["e1" in each.place for each in repaired.notes] == [True]
     asked = await gone_on(place, "copy")
     texts = [part.text for each in asked for part in each.content if isinstance(part, TextPart)]

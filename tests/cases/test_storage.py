@@ -345,7 +345,7 @@ async def test_a_sum_that_is_wrong_is_found_and_is_right_in_a_repaired_copy(plac
     place.store = place.new_store()
     report = await place.store.verify("s")  # type: ignore[attr-defined]
     assert [each.code for each in report.findings] == ["stats"]
-    await place.store.repair("s", new_id="copy")  # type: ignore[attr-defined]
+    await place.store.repair("s", session_id="copy")  # type: ignore[attr-defined]
     copy = await place.open("copy")
     assert copy.stats() == right
     await place.end()
@@ -410,7 +410,7 @@ async def test_nothing_that_is_made_can_be_read_by_others(tmp_path: Path, kind: 
         session = await place.open()
         await session.set_name("named")
         store = place.store
-        await store.repair("s", new_id="repaired")
+        await store.repair("s", session_id="repaired")
         look()
         await place.end()
         look()

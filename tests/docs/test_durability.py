@@ -205,7 +205,7 @@ async def test_what_returned_survives_a_kill(kind: str, durability: str, tmp_pat
         await session.backup(live, session_id="backup")
         assert "backup" in [each.id for each in await store.list()]
         await live.delete("backup")
-        repaired = await live.repair(session.id, new_id="repaired")
+        repaired = await live.repair(session.id, session_id="repaired")
         assert (await bench.after_kill(lambda s: s.entry(entry.id), repaired.session_id)) == entry
         await live.delete("repaired")
 

@@ -225,7 +225,7 @@ async def test_the_copy_is_the_same_in_every_store(source_kind: str, sample: Sam
         await check_copy(report, await rows_of(store), target)
         await target.close()
     assert copies[0] == copies[1] == copies[2]
-    again = await store.repair("s", new_id="t")
+    again = await store.repair("s", session_id="t")
     assert (again.session_id, again.notes) == ("t", copies[0][1])
     fresh = await store.repair("s", store)
     assert {info.id for info in await store.list()} >= {"t", fresh.session_id}
@@ -484,7 +484,7 @@ async def test_with_an_operation_the_runs_of_its_calls_end(tmp_path: Path) -> No
     with closing(sqlite3.connect(tmp_path / "s.db")) as database, database:
         database.execute("DELETE FROM value WHERE namespace = 'op.config' AND key = 'open'")
 
-    report = await store.repair("s", target, new_id="t")
+    report = await store.repair("s", target, session_id="t")
 
     assert OPEN in report.ended
     assert len(report.ended) == 2
@@ -532,13 +532,13 @@ async def test_what_cannot_be_repaired_is_refused_and_leaves_nothing(sample: Sam
     with pytest.raises(UnsupportedFormat, match="newer"):
         await sample.put(newer + b"".join(sample.lines[1:])).repair("s", target)
     with pytest.raises(InvalidName):
-        await good.repair("s", target, new_id="a/b")
+        await good.repair("s", target, session_id="a/b")
     with pytest.raises(InvalidMessage, match="target"):
         await good.repair("s", 7)  # type: ignore[arg-type]
     with pytest.raises(InvalidDefinition, match="memory"):
         await good.repair("s", ":memory:")
     with pytest.raises(InvalidWrite, match="exists already"):
-        await good.repair("s", good, new_id="s")
+        await good.repair("s", good, session_id="s")
     assert await target.list() == []
     assert [info.id for info in await good.list()] == ["s"]
 

@@ -180,7 +180,7 @@ async def test_a_changed_number_of_a_segment_stops_no_other_session(tmp_path: Pa
         page = await storage.path("off", newest_first=True)
         assert [each.id for each in page] == ["off", "other-1"]
         await store.fork("other", session_id="fork")
-        await store.repair("talk", new_id="mended")
+        await store.repair("talk", session_id="mended")
         for name, entries in (("mended", 3), ("other", 6), ("fork", 6)):
             assert len(await (await store.open(name, read_only=True)).scan()) == entries, (bit, name)
         for name in ("other", "fork", "mended"):

@@ -30,18 +30,20 @@ class Repairing(Verifying):
 
     async def repair(
         self: _Repairing,
-        session_id: str,
+        source: str,
         target: str | os.PathLike[str] | Store | None = None,
         *,
-        new_id: str | None = None,
+        session_id: str | None = None,
     ) -> RepairReport:
-        """Make a session, in ``target``, of everything that can be read of a damaged one; never touches that one.
+        """Make a session, in ``target``, of everything that can be read of the damaged one ``source``, which is never
+        touched.
 
-        ``target`` None: in this store, under ``new_id`` or a fresh id. Else it is a path as ``open_session`` takes it,
-        or another store, and if ``new_id`` is None the copy has the id of the damaged session there, for a ``.jsonl``
-        path its stem. It is whole and durable on return, can be opened and driven, and ``verify`` finds nothing more
-        that is lost in it. What can be read is in it byte for byte; what is lost is stood in for where others name it;
-        what cannot stay where it was is set aside on the branch ``recovered/records``, and the report says all of that.
+        ``target`` None: in this store, under ``session_id`` or a fresh id. Else it is a path as ``open_session`` takes
+        it, or another store, and if ``session_id`` is None the copy has the id of the damaged session there, for a
+        ``.jsonl`` path its stem. It is whole and durable on return, can be opened and driven, and ``verify`` finds
+        nothing more that is lost in it. What can be read is in it byte for byte; what is lost is stood in for where
+        others name it; what cannot stay where it was is set aside on the branch ``recovered/records``, and the report
+        says all of that.
 
         Operations of which every record is there stay open. All others that were open are ended as ``failed`` with the
         code ``uncertain``, and their calls get results that say that they may have run: no call runs again whose intent
@@ -56,17 +58,17 @@ class Repairing(Verifying):
         # By name: the stores inherit from here, and what opens a target knows the stores.
         targets = import_module("agentlane.storage.targets")
         target = targets.checked_place(target)
-        wanted = None if new_id is None else check_session_id(new_id)
+        wanted = None if session_id is None else check_session_id(session_id)
         me: object = self
         if target is me:
             target = None
         elif target is not None and wanted is None:
-            wanted = import_module("agentlane.storage.open").session_of(target) or session_id
+            wanted = import_module("agentlane.storage.open").session_of(target) or source
         clock = SystemClock()
-        salvage = await self.salvage(session_id)
+        salvage = await self.salvage(source)
         async with Hold(salvage, salvage.close, salvage.release):
             async with targets.opened(target, self, clock, Uuid7Source(clock)) as place:
-                report = await _repaired(session_id, salvage, place, wanted)
+                report = await _repaired(source, salvage, place, wanted)
         return report
 
 

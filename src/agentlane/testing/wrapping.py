@@ -150,18 +150,8 @@ class WrappedStore(Exchange, Forking, Repairing):
     async def create(self, session_id: str | None = None, *, metadata: Mapping[str, Any] | None = None) -> SessionInfo:
         return await self.inner.create(session_id, metadata=metadata)
 
-    async def load(
-        self,
-        pages: AsyncIterable[Sequence[Row]],
-        *,
-        last_seq: int,
-        session_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        created_at: int | None = None,
-    ) -> SessionInfo:
-        return await self.inner.load(
-            pages, last_seq=last_seq, session_id=session_id, metadata=metadata, created_at=created_at
-        )
+    async def load(self, pages: AsyncIterable[Sequence[Row]], *, last_seq: int, **options: Any) -> SessionInfo:
+        return await self.inner.load(pages, last_seq=last_seq, **options)
 
     async def open(self, session_id: str, *, read_only: bool = False, probe: Probe | None = None) -> SessionStorage:
         return self.wrap(await self.inner.open(session_id, read_only=read_only, probe=probe))

@@ -70,14 +70,14 @@ async def _migrate_file(medium: Medium, folder: Path) -> None:
 
 async def _repair_to_path(medium: Medium, folder: Path) -> None:
     store = JsonlStore(folder / "s")
-    await store.repair("s", folder / "out" / "b.db", new_id=COPY)
+    await store.repair("s", folder / "out" / "b.db", session_id=COPY)
     await store.close()
 
 
 async def _repair_to_store(medium: Medium, folder: Path) -> None:
     store: Any = medium.store()
     target = JsonlStore(folder / "out" / "b", files=FaultyFiles(medium.faults))
-    await store.repair("s", target, new_id=COPY)
+    await store.repair("s", target, session_id=COPY)
     await target.close()
     await store.close()
 

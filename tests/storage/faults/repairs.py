@@ -51,7 +51,7 @@ async def fill(medium: Medium, folder: Path, *, damaged: bool) -> Wanted:
         (folder / "s" / name).unlink(missing_ok=True)
     files = content(folder / "s")
     target = JsonlStore(folder / "copy")
-    verified, repaired = await store.verify("s"), await store.repair("s", target, new_id=COPY)
+    verified, repaired = await store.verify("s"), await store.repair("s", target, session_id=COPY)
     copy = await rows_of(target, COPY)
     assert bool(verified.losses) == damaged and content(folder / "s") == files
     await store.close()
@@ -114,7 +114,7 @@ async def _repair_out(world: World) -> None:
 
 async def _repair(world: World, target: Path | None) -> None:
     store: Any = world.store
-    report = await store.repair("s", target, new_id=COPY)
+    report = await store.repair("s", target, session_id=COPY)
     _told(world, report)
 
 

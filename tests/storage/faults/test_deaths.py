@@ -113,9 +113,9 @@ async def test_killed_in_a_repair(lives: Lives, work: str) -> None:
         if there:
             assert await rows_of(target, COPY) == wanted.copy
             with pytest.raises(InvalidWrite):
-                await source.repair("s", target, new_id=COPY)
+                await source.repair("s", target, session_id=COPY)
             await target.delete(COPY)
-        report = await source.repair("s", target, new_id=COPY)
+        report = await source.repair("s", target, session_id=COPY)
         assert report == wanted.repaired
         assert await _ids(target) == [COPY] and await rows_of(target, COPY) == wanted.copy
         told = (await target.verify(COPY)).findings
