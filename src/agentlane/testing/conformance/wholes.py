@@ -371,9 +371,9 @@ async def s28_commits_are_taken_beside_a_cleanup(bench: Bench) -> None:
         waiting = asyncio.ensure_future(storage.compact())
         for each, pending in zip(early, pendings, strict=True):
             model.commit([each, put("v0", b'"early"')], await pending)
-        number = 0
+        number, last = 0, tip
         while not cleaning.done() and number < 200:
-            child = bench.entry(tip)
+            last = child = bench.entry(last)
             await commit(storage, model, child, put("v1", b'"%d"' % number), append("l0", b'"%d"' % attempt))
             await commit(storage, model, DeleteList(at("l2")), bench.usage(), append("l2"))
             number += 1
