@@ -17,9 +17,9 @@ from tests.stateful.mixes import MIXES, SHARES, programs_about
 from tests.stateful.play import run
 from tests.stateful.programs import Program, programs
 
-PROGRAMS_MAX = 200
-"""Of some eight steps each, on three backends, with everything compared after each: enough for a minute."""
-MIXED_PART, MIXED_MAX = 8, 24
+PROGRAMS_MAX = 120
+"""Of some eight steps each, on three backends, with everything compared after each: enough for half a minute."""
+MIXED_PART, MIXED_MAX = 8, 16
 """Of each mix so much less, and at most so many."""
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
