@@ -25,7 +25,9 @@ from agentlane import (
     ValueAddress,
     open_session,
 )
+from agentlane.data.usage import Stats
 from agentlane.storage import SqliteStore, schema, sqlite_connect, sqlite_writer
+from agentlane.storage.sqlite_stats import stats_text
 from agentlane.testing.invariants import check_invariants
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call
@@ -306,7 +308,15 @@ async def test_what_is_left_open_by_a_reader_of_ours_does_not_hold_the_log(
     assert not log.exists()
 
 
-@pytest.mark.parametrize("kept", ["", "{", "[]", '{"entries":"x"}', '{"entries":3,"usage":{"rows":"y"}}', "null"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *("", "{", "[]", '{"entries":"x"}', '{"entries":3,"usage":{"rows":"y"}}', "null"),
+        stats_text(Stats(entries=3)).replace(":3,", ":7,"),  # to be read, and not what was written
+        stats_text(Stats(entries=7))[:-2] + "}",
+        '{"entries":7,"check":"x"}',
+    ],
+)
 async def test_what_rows_add_up_to_is_counted_where_the_sum_cannot_be_read(
     place: Place, tmp_path: Path, kept: str
 ) -> None:

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from agentlane import open_session
+from agentlane.data.usage import Stats, UsageTotals
 from agentlane.errors import StoreOwned, UnsupportedFormat
 from agentlane.storage import JsonlStore, SqliteStore, schema, sqlite_migrate
 from agentlane.storage.migrating import Chain, Step
+from agentlane.storage.sqlite_stats import stats_text
 from tests.compat.every_state import SESSION
 from tests.compat.test_every_state import GOLDEN, check_ends, stored
 from tests.storage.backends import child, content
@@ -137,7 +139,10 @@ async def test_the_first_open_for_writing_migrates_and_loses_nothing(tmp_path: P
     assert shape_of(path) == shape_of(tmp_path / "new.db")
     with closing(sqlite3.connect(path)) as connection:
         kept = dict(connection.execute("SELECT id, stats FROM session").fetchall())
-    assert kept[OTHER] == ('{"usage":{}}' if since < schema.STATS_SINCE else "") and '"rows":' in kept[SESSION]
+    assert (
+        kept[OTHER] == (stats_text(Stats(usage=UsageTotals(rows=0))) if since < schema.STATS_SINCE else "")
+        and '"rows":' in kept[SESSION]
+    )
     again = SqliteStore(path)
     storage = await again.open(SESSION)
     assert storage.findings == [] or "migrated" not in str(storage.findings)

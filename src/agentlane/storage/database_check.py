@@ -246,13 +246,17 @@ def _counts(
         counted = tried(lambda: counted_stats(database, key))
         if isinstance(counted, Damage):
             return max(seq, highest), None
+    except CorruptSession as error:
+        found.append(row_finding(path, "stats", f"table session, id {session_id}", str(error)))
+        return max(seq, highest), None
+    try:
         if kept is not None and (said := kept_stats(session_id, kept)) != counted:
             text = f"its row says that the session holds {said}, and its rows are {counted}"
             fewer = counted.entries < said.entries or counted.usage.rows < said.usage.rows
             found.append(row_finding(path, "stats", f"table session, id {session_id}", text, loses=fewer))
     except CorruptSession as error:
-        found.append(row_finding(path, "stats", f"table session, id {session_id}", str(error)))
-        return max(seq, highest), None
+        advice = "nothing is lost: its rows are counted when it is opened, and the next commit writes it anew"
+        found.append(row_finding(path, "stats", f"table session, id {session_id}", str(error), advice=advice))
     return max(seq, highest), counted
 
 

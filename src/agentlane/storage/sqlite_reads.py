@@ -72,7 +72,8 @@ def load_session(database: sqlite3.Connection, session_id: str) -> Loaded | None
 
 
 def _stats(database: sqlite3.Connection, key: int, session_id: str, kept: bytes | None) -> Stats:
-    """What the row of the session says that its rows add up to; counted where it says nothing, or nothing readable."""
+    """What the row of the session says that its rows add up to; counted where it says nothing, or nothing that can be
+    believed."""
     if kept is not None:
         try:
             return kept_stats(session_id, kept)

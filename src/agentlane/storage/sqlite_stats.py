@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Sequence
 
 import msgspec
@@ -11,18 +12,24 @@ from agentlane.data.usage import Stats, UsageTotals
 from agentlane.errors import CorruptSession
 from agentlane.storage import schema
 
+_MARK = b',"check":'
+_CHECK = _MARK + b"%d}"
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Stats).decode
 
 
 def stats_text(stats: Stats) -> str:
-    """``stats`` as a session's row has it."""
-    return _encode(stats).decode()
+    """``stats`` as a session's row has it: with a checksum, so that a sum that was changed is not believed."""
+    text = _encode(stats)[:-1]
+    return "{}" if text == b"{" else (text + _CHECK % zlib.crc32(text)).decode()
 
 
 def kept_stats(session_id: str, payload: bytes) -> Stats:
-    """What the row of a session says; ``CorruptSession``."""
+    """What the row of a session says; ``CorruptSession``. One without a checksum is as an older version wrote it."""
     try:
+        text, mark, check = payload.rpartition(_MARK)
+        if mark and mark + check != _CHECK % zlib.crc32(text):
+            raise CorruptSession(f"session {session_id}: what its rows add up to is not what was written: {payload!r}")
         return _decode(payload)
     except (msgspec.MsgspecError, TypeError) as error:
         raise CorruptSession(f"session {session_id}: what its rows add up to cannot be read: {error}") from error
