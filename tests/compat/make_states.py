@@ -11,7 +11,6 @@ import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +24,45 @@ from tests.compat.every_state import APP_LIST, APP_VALUE, LANES, SESSION, Hands,
 
 Tasks: TypeAlias = list[asyncio.Task[Any]]
 
-WAITS_MAX = 5_000
+SECONDS_MAX = 60
+"""How long a lane may take to its state before it is said that it does not come to it."""
+
+
+class Steps:
+    """The probe of a session: something is waited for until it is so, and looked at behind each step."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._one_more = asyncio.Event()
+
+    def reached(self, boundary: str) -> None:
+        """On any thread; what the step makes true is true when the loop comes to it."""
+        self._loop.call_soon_threadsafe(self._one_more.set)
+
+    async def until(self, reached: Callable[[], Awaitable[object]], lane: AgentLane[Any, Any]) -> None:
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                while True:
+                    self._one_more.clear()
+                    if await reached():
+                        return
+                    await self._one_more.wait()
+        except TimeoutError:
+            raise AssertionError(f"{lane.name} does not come to its state: {lane.inspect()}") from None
+
+    async def show(self, shows: Callable[[AgentLane[Any, Any]], object], lane: AgentLane[Any, Any]) -> None:
+        async def reached() -> object:
+            return shows(lane)
+
+        await self.until(reached, lane)
+
+    async def store(self, namespace: str, session: Session, lane: AgentLane[Any, Any]) -> None:
+        storage = session._runtime.storage
+
+        async def reached() -> object:
+            return await storage.values(namespace) or await storage.lists(namespace)
+
+        await self.until(reached, lane)
 
 
 async def make(store: Callable[[ManualClock], Store]) -> None:
@@ -37,10 +74,12 @@ async def make(store: Callable[[ManualClock], Store]) -> None:
 
 
 async def _life(store: Store, clock: ManualClock, series: int, live: Callable[..., Awaitable[None]]) -> None:
-    session = await open_session(store, session_id=SESSION, clock=clock, ids=CountingIds(series=series), seed=1)
+    ids, steps = CountingIds(series=series), Steps()
+    session = await open_session(store, session_id=SESSION, clock=clock, ids=ids, seed=1, probe=steps)
     tasks: Tasks = []
     hands = Hands(hold=True)
-    await live(session, {name: await session.lane(name, hands.agent(name)) for name in LANES}, clock, tasks)
+    lanes = {name: await session.lane(name, hands.agent(name)) for name in LANES}
+    await live(session, lanes, clock, tasks, steps)
     await bury(session, *tasks)
 
 
@@ -59,19 +98,21 @@ async def _main(folder: Path, jsonl: str, based: str, sqlite: str) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-async def _first(session: Session, lanes: dict[str, AgentLane[Any, Any]], clock: ManualClock, tasks: Tasks) -> None:
+async def _first(
+    session: Session, lanes: dict[str, AgentLane[Any, Any]], clock: ManualClock, tasks: Tasks, steps: Steps
+) -> None:
     for name, lane in lanes.items():
         await lane.accept(Prompt(f"go, {name}"), operation_id=f"{name}-1")
         if name == "accepted":
             continue
         tasks.append(asyncio.create_task(lane.drive(wait_for_retry=False)))
-        await _until(partial(LANES[name].shows, lane), lane)
+        await steps.show(LANES[name].shows, lane)
     clock.advance(1_000)  # so that what was shown and how far calls came is saved
     for name, namespace in (("generating", "pending.frames"), ("running", "pending.output")):
-        await _until_stored(session, namespace, lanes[name])
+        await steps.store(namespace, session, lanes[name])
     (asked,) = lanes["approved"].inspect().approvals
     await lanes["approved"].decide(asked.approval_id, allow=True, by="somebody", reason="why not")
-    await _until(partial(calls_are("effect_pending", "approved"), lanes["approved"]), lanes["approved"])
+    await steps.show(calls_are("effect_pending", "approved"), lanes["approved"])
     inbox = lanes["inbox"]
     await inbox.steer("steered", request_id="r-1")
     await inbox.follow_up("followed up")
@@ -88,7 +129,9 @@ async def _first(session: Session, lanes: dict[str, AgentLane[Any, Any]], clock:
     await session.set_label((await session.entries(limit=1))[0].id, "the first")
 
 
-async def _second(session: Session, lanes: dict[str, AgentLane[Any, Any]], clock: ManualClock, tasks: Tasks) -> None:
+async def _second(
+    session: Session, lanes: dict[str, AgentLane[Any, Any]], clock: ManualClock, tasks: Tasks, steps: Steps
+) -> None:
     for name in ("replay", "permitted"):
         assert isinstance(await lanes[name].drive(f"{name}-1"), Waiting)
     for name in ("decided", "permitted"):
@@ -103,26 +146,9 @@ async def _second(session: Session, lanes: dict[str, AgentLane[Any, Any]], clock
     await lanes["resumed"].answer(question.approval_id, "an answer")
     for name in ("granted", "resumed"):
         tasks.append(asyncio.create_task(lanes[name].drive()))
-        await _until(partial(calls_are("effect_pending"), lanes[name]), lanes[name])
+        await steps.show(calls_are("effect_pending"), lanes[name])
     await lanes["aborting"].steer("given back")
     await lanes["aborting"].request_abort("aborting-1")
-
-
-async def _until_stored(session: Session, namespace: str, lane: AgentLane[Any, Any]) -> None:
-    storage = session._runtime.storage
-    for _ in range(WAITS_MAX):
-        if await storage.values(namespace) or await storage.lists(namespace):
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError(f"nothing of {lane.name} is in {namespace}")
-
-
-async def _until(reached: Callable[[], object], lane: AgentLane[Any, Any]) -> None:
-    for _ in range(WAITS_MAX):
-        if reached():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError(f"{lane.name} does not come to its state: {lane.inspect()}")
 
 
 if __name__ == "__main__":
