@@ -26,7 +26,7 @@ from agentlane import (
     open_session,
 )
 from agentlane.data.usage import Stats
-from agentlane.storage import SqliteStore, schema, sqlite_connect, sqlite_writer
+from agentlane.storage import SqliteStore, schema, sqlite_connect, sqlite_log
 from agentlane.storage.sqlite_stats import stats_text
 from agentlane.testing.invariants import check_invariants
 from agentlane.testing.models import ScriptedModel
@@ -267,7 +267,7 @@ async def test_what_is_left_open_by_a_reader_of_ours_does_not_hold_the_log(
 ) -> None:
     """Pages that nobody takes, a watcher that is left standing, copies that failed in the middle, a search."""
     pages = 100
-    for module in (sqlite_writer, sqlite_connect):
+    for module in (sqlite_log, sqlite_connect):
         monkeypatch.setattr(module, "LOG_PAGES_MAX", pages)
     monkeypatch.setattr(sqlite_connect, "LOG_BYTES_MAX", pages * schema.PAGE_BYTES)
     session = await place.open()

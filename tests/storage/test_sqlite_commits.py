@@ -33,8 +33,8 @@ from agentlane.storage.contract import Commit, Pending
 from agentlane.storage.schema import PAGE_BYTES
 from agentlane.storage.sqlite import SqliteStore
 from agentlane.storage.sqlite_commit import ENDS_MAX
+from agentlane.storage.sqlite_log import CHECKPOINT_PAGES, LOG_PAGES_MAX
 from agentlane.storage.sqlite_session import SqliteSession
-from agentlane.storage.sqlite_writer import CHECKPOINT_PAGES, LOG_PAGES_MAX
 from agentlane.testing.clock import ManualClock
 from agentlane.testing.faults import FaultPlan, Killed
 from tests.storage.sqlite_samples import entry, put, sql, usage, writer_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentlane.data.writes import Address, AppendElement, DeleteValue, InsertEntry, SetValue
-from agentlane.storage import SqliteStore, schema, sqlite_connect, sqlite_writer
+from agentlane.storage import SqliteStore, schema, sqlite_connect, sqlite_log
 from agentlane.storage.contract import SessionStorage
 from agentlane.testing.conformance import ReferenceSession, dump
 
@@ -20,7 +20,7 @@ LOG_PAGES = 100
 @pytest.fixture
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that is long after few pages."""
-    for module in (sqlite_writer, sqlite_connect):
+    for module in (sqlite_log, sqlite_connect):
         monkeypatch.setattr(module, "LOG_PAGES_MAX", LOG_PAGES)
     monkeypatch.setattr(sqlite_connect, "LOG_BYTES_MAX", LOG_PAGES * schema.PAGE_BYTES)
 
@@ -59,7 +59,7 @@ async def test_a_log_that_an_owner_has_left_is_copied_before_the_next_one_writes
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it has filled the disk, what is freed would else go into it as well."""
-    monkeypatch.setattr(sqlite_writer, "BACKLOG_PAGES", 50)
+    monkeypatch.setattr(sqlite_log, "BACKLOG_PAGES", 50)
     path = tmp_path / "s.db"
     store = SqliteStore(path, durability="process")
     await store.create("s")

@@ -16,7 +16,8 @@ from agentlane.errors import CorruptSession, OwnershipLost, SessionClosed, Store
 from agentlane.storage import schema, sqlite_migrate
 from agentlane.storage.contract import Durability
 from agentlane.storage.lock import make_private_folder, take_lock
-from agentlane.storage.sqlite_writer import BUSY, LOG_PAGES_MAX
+from agentlane.storage.sqlite_errors import BUSY
+from agentlane.storage.sqlite_log import LOG_PAGES_MAX
 
 SQLITE_OLDEST = (3, 37, 0)  # the first with STRICT tables
 LOG_BYTES_MAX = 4 << 20

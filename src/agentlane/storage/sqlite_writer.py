@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
-from agentlane.errors import (
-    AgentLaneError,
-    InvalidWrite,
-    OwnershipLost,
-    PayloadTooLarge,
-    SessionClosed,
-    SessionFaulted,
-    StoreBusy,
-)
-from agentlane.storage import schema
+from agentlane.errors import AgentLaneError, InvalidWrite, OwnershipLost, SessionClosed, StoreBusy
 from agentlane.storage.contract import Probe
 from agentlane.storage.hop import tell
 from agentlane.storage.lock import OwnerLock
 from agentlane.storage.sqlite_commit import CommitRows, Written, check_epoch, seal
+from agentlane.storage.sqlite_errors import BUSY, code_of, faulted, refusal_of, roll_back
+from agentlane.storage.sqlite_log import Log
 from agentlane.storage.sqlite_place import LogLost, Place
 from agentlane.storage.sqlite_thread import DatabaseThread
 
@@ -32,17 +23,7 @@ T = TypeVar("T")
 
 COMMITS_MAX = 1000
 """How many commits share one transaction at most."""
-CHECKPOINT_PAGES = 2000
-"""After about this many changed pages the log is copied into the file as soon as nothing is written for a while."""
-BACKLOG_PAGES = 500
-"""A log of so many pages that an owner before has left is copied into the file before the first commit."""
-LOG_PAGES_MAX = 8000
-"""At this many pages SQLite copies the log into the file in the middle of work."""
 IDLE_S = 0.1
-
-BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
-"""What SQLite says where others hold its locks; the last, when it has lost too many races for one."""
-_REFUSED = (InvalidWrite, OwnershipLost, PayloadTooLarge)
 
 
 class Source(Protocol):
@@ -72,7 +53,6 @@ class Source(Protocol):
         """From any loop: let go of the file."""
 
 
-_log = logging.getLogger("agentlane")
 Job: TypeAlias = tuple[Source, CommitRows]
 
 
@@ -115,7 +95,7 @@ class Writer:
         """How many transactions were committed."""
         self._keep_log = keep_log
         self._path = path
-        self._findings = findings
+        self._log = Log(path, findings)
         self._faulted = faulted
         self._died = died
         self._queue: deque[Job] = deque()
@@ -124,8 +104,6 @@ class Writer:
         self._killed = False
         self._error: BaseException | None = None
         self._begun = False  # whether anything was committed, or tried
-        self._pages = 0
-        self._held = False  # by a reader of another program, when last looked at
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, source: Source, rows: CommitRows) -> None:
@@ -154,14 +132,14 @@ class Writer:
                 before = database.total_changes
                 changed = change(database)
                 self.check_owner(database)
-                self._pages += database.total_changes - before  # about
+                self._log.pages += database.total_changes - before  # about
                 with self._gate:
                     if self._killed:
                         raise SessionClosed(f"{self._path} is closed")
                     database.execute("COMMIT")
             except BaseException as error:
-                _roll_back(database)
-                if _code(error) == sqlite3.SQLITE_IOERR:
+                roll_back(database)
+                if code_of(error) == sqlite3.SQLITE_IOERR:
                     self._give_up([], error)
                 raise
             self.used = True
@@ -186,7 +164,7 @@ class Writer:
         def last() -> None:
             nonlocal kept
             if self.used:
-                self._checkpoint_at_end()
+                self._copy_at_end()
             elif self.thread.database is not None:
                 try:
                     kept = self._keep_log()
@@ -280,15 +258,15 @@ class Writer:
             return True
         if not self._begun:
             self._begun = True
-            self._copy_backlog(database)
+            self._log.copy_backlog(database)
         try:
             try:
                 written = self._together(database, jobs)
             except Exception as error:
-                refusal = _refusal(error)
+                refusal = refusal_of(error)
                 if refusal is None:
                     raise
-                _roll_back(database)
+                roll_back(database)
                 if len(jobs) == 1:
                     jobs[0][1].error = refusal
                     return True
@@ -301,12 +279,12 @@ class Writer:
                 if self._killed:
                     return True
                 if any(source.killed for source, _ in jobs):
-                    _roll_back(database)
+                    roll_back(database)
                     return False
                 database.execute("COMMIT")
         except sqlite3.Error as error:
-            _roll_back(database)
-            if _code(error) in BUSY:
+            roll_back(database)
+            if code_of(error) in BUSY:
                 raise StoreBusy(
                     f"{self._path}: another program has held the database's write lock for too long; nothing was "
                     "written, try again when it is done",
@@ -314,14 +292,12 @@ class Writer:
                 ) from error
             raise
         except Exception:
-            _roll_back(database)
+            roll_back(database)
             raise
         self.transactions += 1
         for source, state in written.items():
             source.written = state
-        self._pages += sum(rows.pages for _, rows in jobs)
-        if self._pages >= 2 * LOG_PAGES_MAX:  # never idle: SQLite has tried meanwhile, and says nothing of it
-            self._copy_log(database)
+        self._log.grew(database, sum(rows.pages for _, rows in jobs))
         return True
 
     def _together(self, database: sqlite3.Connection, jobs: list[Job]) -> dict[Source, Written]:
@@ -337,13 +313,13 @@ class Writer:
         for source, rows in jobs:
             rows.commit = None
             if self._lost(source, jobs):
-                rows.error = _faulted(OwnershipLost(f"session {source.id}: ownership was lost", session_id=source.id))
+                rows.error = faulted(OwnershipLost(f"session {source.id}: ownership was lost", session_id=source.id))
                 continue
             database.execute("SAVEPOINT one")
             try:
                 done.update(self._attempt(database, [(source, rows)], done))
             except Exception as error:
-                rows.error = _refusal(error)
+                rows.error = refusal_of(error)
                 if rows.error is None:
                     raise
                 database.execute("ROLLBACK TO one")
@@ -384,7 +360,7 @@ class Writer:
         try:
             self._place.check()
         except LogLost:
-            _roll_back(database)
+            roll_back(database)
             raise self._place.save(database) from None
 
     def _fail(self, jobs: list[Job], error: BaseException) -> None:
@@ -393,7 +369,7 @@ class Writer:
             jobs += late
         for _, rows in jobs:
             rows.commit = None
-            rows.error = error if isinstance(error, OwnershipLost) else _faulted(error)
+            rows.error = error if isinstance(error, OwnershipLost) else faulted(error)
         self._report(jobs)
 
     def _report(self, jobs: list[Job]) -> None:
@@ -408,63 +384,26 @@ class Writer:
                 for source, _ in its_jobs:
                     source.unheard(RuntimeError("the event loop ended before the commit was reported; open again"))
 
-    def _checkpoint_at_end(self) -> None:
+    def _copy_at_end(self) -> None:
         database = self.thread.database
-        if database is None or self._killed:
-            return
-        try:
-            self.check_owner(database)
-            database.execute("PRAGMA busy_timeout = 0")  # closing does not wait for other programs that read
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error:
-            pass  # the log has everything; the next owner copies it
-        except (AgentLaneError, OSError) as error:
-            self._findings.append(str(error))
-            _log.warning("%s", error)  # nobody waits for a commit who could be told
+        if database is not None and not self._killed:
+            self._log.copy_at_end(database, self.check_owner)
 
     def _checkpoint(self) -> None:
         database = self.thread.database
         if database is None or self._queue:
             return
         try:
-            self._copy_log(database)
+            self._log.copy(database)
         except sqlite3.Error as error:
             self._give_up([], error)
-
-    def _copy_backlog(self, database: sqlite3.Connection) -> None:
-        """Copy what an owner before has left, so that the log begins anew and a disk that was full goes further."""
-        try:
-            backlog = os.stat(f"{self._path}-wal").st_size // schema.PAGE_BYTES
-        except OSError:
-            return
-        if backlog < BACKLOG_PAGES:
-            return
-        try:
-            self._copy_log(database)
-        except sqlite3.Error as error:
-            if _code(error) != sqlite3.SQLITE_FULL:
-                raise  # else nothing is amiss: the log has everything, and the commit says what there is room for
-
-    def _copy_log(self, database: sqlite3.Connection) -> None:
-        """Copy the log into the file as far as no reader holds it. Our own never do for longer than a page takes."""
-        ((_, pages, copied),) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        self._pages = 0
-        held = copied < pages and pages >= LOG_PAGES_MAX
-        if held and not self._held:
-            text = (
-                f"{self._path}: the log beside it has {pages * schema.PAGE_BYTES >> 20} MB and grows, for another "
-                "program has a read transaction open on it; end that one"
-            )
-            self._findings.append(text)
-            _log.warning("%s", text)
-        self._held = held
 
     # On a loop.
 
     def _publish(self, loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
         for source, rows in jobs:
             source.reported(rows)
-        if self._pages >= CHECKPOINT_PAGES and self._timer is None and not self._killed:
+        if self._log.due and self._timer is None and not self._killed:
             self._timer = loop.call_later(IDLE_S, self._look_idle, loop, self.transactions)
 
     def _look_idle(self, loop: asyncio.AbstractEventLoop, transactions: int) -> None:
@@ -487,41 +426,3 @@ def _reach(source: Source, probe: Probe, boundary: str) -> None:
         probe.reached(boundary)
     except BaseException as error:
         raise Died(source) from error
-
-
-def _roll_back(database: sqlite3.Connection) -> None:
-    if database.in_transaction:
-        try:
-            database.execute("ROLLBACK")
-        except sqlite3.Error:
-            pass  # the first error is the one to tell; the connection is closed for it
-
-
-def _code(error: BaseException) -> int | None:
-    code: Any = getattr(error, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF
-
-
-def _refusal(error: Exception) -> AgentLaneError | None:
-    """What a failed statement says about its commit alone; None if it says something about the file."""
-    if isinstance(error, _REFUSED):
-        return error
-    refusal: AgentLaneError
-    if _code(error) == sqlite3.SQLITE_TOOBIG or (isinstance(error, OverflowError) and "BLOB" in str(error)):
-        refusal = PayloadTooLarge(f"a payload is larger than SQLite takes: {error}")
-    elif isinstance(error, sqlite3.IntegrityError):
-        refusal = InvalidWrite(f"the commit does not fit what is stored; an id is used already: {error}")
-    elif isinstance(
-        error, sqlite3.ProgrammingError | sqlite3.InterfaceError | OverflowError | UnicodeEncodeError | TypeError
-    ):
-        refusal = InvalidWrite(f"the commit holds a value that SQLite cannot store: {error}")
-    else:
-        return None
-    refusal.__cause__ = error
-    return refusal
-
-
-def _faulted(cause: BaseException) -> SessionFaulted:
-    error = SessionFaulted(f"the SQLite file could not be written: {cause}; open the session again to go on")
-    error.__cause__ = cause
-    return error

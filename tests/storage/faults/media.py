@@ -20,7 +20,7 @@ from agentlane.storage import (
     paths,
     sqlite_connect,
     sqlite_file,
-    sqlite_writer,
+    sqlite_log,
 )
 from agentlane.storage.contract import Durability, Store
 from agentlane.storage.jsonl import JsonlStore
@@ -80,7 +80,7 @@ def sqlite_medium(durability: Durability) -> Media:
         if vfs is None:
             pytest.skip("SQLite is built into this Python: its file layer cannot be reached")
         with pytest.MonkeyPatch.context() as patch, vfs.used_with(faults):
-            modules = (lock, paths, sqlite_connect, sqlite_file, sqlite_writer, exchange, database_look)
+            modules = (lock, paths, sqlite_connect, sqlite_file, sqlite_log, exchange, database_look)
             patch_system(patch.setattr, modules, faults)
             patch_files(patch.setattr, (jsonl, exchange), faults)
             yield Medium(faults, clock, store)
