@@ -46,15 +46,26 @@ class IndexKeeper:
         closing: bool = False,
     ) -> None:
         """Write one if it is due; whatever fails, nobody is told. All that was written must be published."""
-        if self._min_bytes is None or end < self._min_bytes:
-            return
-        if end < self._next and not closing:
-            return
-        if closing and end - self._size < max(1, self._size // GROWTH):
+        if self._is_wanted(end, closing=closing):
+            self._next = self._after(end)  # a failed one is not tried again with each commit
+            self._write(writer, index, end, epoch, operations)
+        elif closing and self._min_bytes is not None:
             with suppress(OSError):  # what is left of one that was being written when its process died
                 self._files.unlink(fresh_index_path(self._path))
-            return
-        self._next = self._after(end)  # a failed one is not tried again with each commit
+
+    def _is_wanted(self, end: int, *, closing: bool) -> bool:
+        if self._min_bytes is None or end < self._min_bytes:
+            return False
+        return end - self._size >= max(1, self._size // GROWTH) if closing else end >= self._next
+
+    def _write(
+        self,
+        writer: JsonlWriter,
+        index: SessionIndex[int],
+        end: int,
+        epoch: int,
+        operations: dict[str, tuple[str, int]],
+    ) -> None:
         sums = writer.sums
         if sums is None or sums.size != end:
             return

@@ -16,7 +16,7 @@ import pytest
 
 from agentlane.errors import InvalidWrite
 from agentlane.storage import JsonlStore, SqliteStore, Store, schema
-from agentlane.storage.jsonl_index import fresh_index_path, index_path
+from agentlane.storage.jsonl_index import index_path
 from tests.compat.every_state import SESSION
 from tests.session.copies import rows_of
 from tests.storage import test_migrating_jsonl as jsonl
@@ -94,8 +94,7 @@ async def test_killed_in_a_migration_of_a_jsonl_file(lives: Lives) -> None:
             await owner.close()
             assert jsonl.format_of(path) == jsonl.LATER and await jsonl.rows_of(path) == before
             there = {each.partition(".torn-")[0] for each in content(path.parent)}
-            index = {each(path).name for each in (index_path, fresh_index_path)}  # derived: made again when it is due
-            assert there - index == {path.name}
+            assert there - {index_path(path).name} == {path.name}
     assert formats[0] == formats[-1] == jsonl.LATER and formats[1:] == sorted(formats[1:])
     assert formats[1] < jsonl.LATER
 
