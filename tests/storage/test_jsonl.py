@@ -907,15 +907,19 @@ async def test_deleting_removes_every_file_of_the_session_and_no_other(tmp_path:
     await fill(tmp_path, 1)
     (tmp_path / "s.jsonl.torn-1").write_bytes(b"torn")
     store = make_store(tmp_path)
-    await store.create("s2")
+    others = ["s.jsonl.torn-1", "s.jsonl.torn-1.jsonl.torn-2", "s2"]  # ids may look like what lies beside a file
+    for each in others:
+        await store.create(each)
+    found = (await store.verify("s")).findings
+    assert [each.place for each in found if each.code == "set_aside"] == ["s.jsonl.torn-1"]
 
     await store.delete("s")
 
-    assert sorted(os.listdir(tmp_path)) == ["s2.jsonl", "s2.jsonl.lock"]
+    assert sorted(os.listdir(tmp_path)) == sorted(f"{each}.jsonl{end}" for each in others for end in ("", ".lock"))
     with pytest.raises(UnknownSession):
         await store.delete("s")
     await store.create("s")
-    assert [info.id for info in await store.list()] == ["s", "s2"]
+    assert [info.id for info in await store.list()] == ["s", *others]
 
 
 async def test_the_lock_file_goes_last_and_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.forks import Forking
 from agentlane.storage.hop import on_new_thread
 from agentlane.storage.intake import Intake
-from agentlane.storage.jsonl_base import BaseFile, fresh_path
+from agentlane.storage.jsonl_base import BaseFile, fresh_path, is_torn_tail
 from agentlane.storage.jsonl_cleanup import MIN_BYTES, SHARE, Policy
 from agentlane.storage.jsonl_file import JsonlFile, info_of, read_header
 from agentlane.storage.jsonl_folder import JsonlFolder
@@ -320,7 +320,7 @@ class JsonlStore(Exchange, Forking, Repairing):
         beside = {each(path).name for each in (fresh_path, index_path, fresh_index_path)}
         try:
             for name in self._files.names(self._folder.place):
-                if name.startswith(f"{path.name}.torn-") or name in beside:
+                if name in beside or is_torn_tail(path, name):
                     self._files.unlink(self._folder.place / name)
             if exists(path):
                 self._files.unlink(path)

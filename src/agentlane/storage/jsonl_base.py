@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -161,3 +162,9 @@ class BaseFile(BaseLines):
 def fresh_path(path: Path) -> Path:
     """Where a session file is written before it gets its name."""
     return path.with_name(f".{path.name}.new")
+
+
+def is_torn_tail(path: Path, name: str) -> bool:
+    """Whether a file of this name is a tail that was cut off a session file. What only begins so is another session's:
+    ids have dots too."""
+    return re.fullmatch(rf"{re.escape(path.name)}\.torn-[0-9]+", name) is not None

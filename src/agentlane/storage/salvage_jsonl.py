@@ -16,7 +16,7 @@ from agentlane.storage.damaged_lines import reason_of
 from agentlane.storage.files import FileSystem, let_go
 from agentlane.storage.framing import intact
 from agentlane.storage.index_snapshot import IndexSnapshot
-from agentlane.storage.jsonl_base import fresh_path
+from agentlane.storage.jsonl_base import fresh_path, is_torn_tail
 from agentlane.storage.jsonl_file import JsonlFile
 from agentlane.storage.jsonl_payloads import FilePayloads
 from agentlane.storage.jsonl_reader import LoadedFile
@@ -168,7 +168,7 @@ def _look_beside(files: FileSystem, path: Path, findings: Findings, owned: Calla
     """Files that a crash or a cut left beside this one."""
     names = sorted(files.names(path.parent))
     for name in names:
-        if name.startswith(f"{path.name}.torn-"):
+        if is_torn_tail(path, name):
             findings.add(
                 Finding(
                     code="set_aside",
