@@ -147,6 +147,7 @@ async def check_copy(report: RepairReport, source: list[Row], target: Store) -> 
 async def _sound(session: Any) -> None:
     found = await check_invariants(session, held=True)
     # The results of an answer that is lost are kept and shown to nobody; one whose names are changed is that of its id.
-    excused = ("stands behind no answer with calls", "has its own")
+    # SQLite has no checksum for what it stores: a field whose name is changed by a bit is one that is not there.
+    excused = ("stands behind no answer with calls", "has its own", "has neither arguments nor their text")
     wrong = [line for line in found if not any(each in line for each in excused)]
     assert wrong == [], wrong

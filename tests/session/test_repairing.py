@@ -311,6 +311,20 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
         {"lost_entry"},
         False,
     ),
+    "the parent of an entry, which no text is now": (
+        _sql("UPDATE entry SET parent_id = CAST(x'ff' AS TEXT) WHERE seq IN (20, 21, 22, 23, 24, 25, 26, 27, 28)"),
+        set(),
+        False,
+    ),
+    "times and a number that nobody can have written": (
+        lambda database: database.executescript(
+            f"UPDATE entry SET at = at + {1 << 62} WHERE seq < 20; UPDATE usage SET at = -{1 << 62} - at;"
+            f"UPDATE session SET seq = seq + {1 << 62}"
+        ),
+        set(),
+        False,
+    ),
+    "the number of the session": (_sql("UPDATE session SET key = 3"), set(), False),
     "a text that is no JSON any more": (
         _sql(
             "UPDATE entry SET payload = substr(payload, 2) "

@@ -577,6 +577,8 @@ async def test_ids_of_our_own_source_are_good_session_ids(path: Path) -> None:
 
 
 def test_an_interrupt_in_a_publication_leaves_nobody_waiting(path: Path) -> None:
+    held: list[Held] = []
+
     def interrupted(commit: Commit) -> None:
         raise KeyboardInterrupt
 
@@ -584,6 +586,7 @@ def test_an_interrupt_in_a_publication_leaves_nobody_waiting(path: Path) -> None
         store = SqliteStore(path, durability="process")
         await store.create("s")
         session = await store.open("s")
+        held.append(Held(path))  # until the interrupt has somebody to meet
         first, second = session.submit([put("k", b"1")], publish=interrupted), session.submit([put("l", b"2")])
         return store, session, first, second
 
@@ -594,6 +597,7 @@ def test_an_interrupt_in_a_publication_leaves_nobody_waiting(path: Path) -> None
     loop = asyncio.new_event_loop()
     try:
         store, session, first, second = loop.run_until_complete(begin())
+        held.pop().release()
         with pytest.raises(KeyboardInterrupt):
             loop.run_until_complete(ends(first))
         for each in (first, second):

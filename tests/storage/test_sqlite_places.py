@@ -270,6 +270,25 @@ async def with_values(path: Path) -> tuple[list[ValueRow], list[ElementRow]]:
     ]
 
 
+async def test_an_operation_at_the_first_place_there_is_stops_no_other(tmp_path: Path) -> None:
+    """Only damage can bring one there: the next ones stand behind it, and are found."""
+    store = SqliteStore(tmp_path / "x.db", durability="process")
+    await store.create("s")
+    for number in range(4):
+        session = await store.open("s")
+        meta = b'{"lane":"b%d","started_at":%d}' % (number, number)
+        await session.submit([SetValue(Address("op.meta", f"op-{number}"), meta)])
+        await session.close()
+        if not number:
+            with sql(tmp_path / "x.db") as other:
+                other.execute(f"UPDATE value SET place = {-(1 << 62)} WHERE namespace = 'op.meta'")
+    assert [each.operation_id for each in await store.open_operations()] == [f"op-{number}" for number in range(4)]
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        places = database.execute("SELECT place FROM value WHERE namespace = 'op.meta' ORDER BY key").fetchall()
+    assert places == [(-(1 << 62) + number,) for number in range(4)]
+
+
 @pytest.mark.parametrize("table", ["value", "element"])
 async def test_rows_and_their_index_are_held_to_each_other(tmp_path: Path, table: str) -> None:
     """With the index gone, changed or short of a row nothing is lost; what the row itself says otherwise is told."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import aiosqlite
@@ -229,3 +232,33 @@ def test_a_loop_that_ends_in_the_middle_is_met_with_silence(tmp_path: Path, monk
     for thread in set(threading.enumerate()) - before:
         thread.join(SECONDS_MAX)
         assert not thread.is_alive()
+
+
+def test_a_caller_that_is_thrown_away_with_its_loop_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the thread still has of its call when that has run. Only who is collected can let go of what he holds."""
+
+    class Held:
+        pass
+
+    async def caller(held: Held) -> None:
+        await thread.call(lambda database: None)
+
+    thread, held = DatabaseThread(connect_in_memory), Held()
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(thread, "post", lambda job: jobs.append(job) or True)
+    alive = weakref.ref(held)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(caller(held))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    (job,) = jobs
+    job()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del task, held, loop
+
+    gc.collect()
+
+    assert alive() is None
+    thread.stop()
+    thread.join(SECONDS_MAX)

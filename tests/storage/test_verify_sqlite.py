@@ -112,6 +112,45 @@ DAMAGES: dict[str, tuple[list[str], list[tuple[str, str, bool]]]] = {
         ["UPDATE entry SET parent_id = 'nobody' WHERE id = 'e3'"],
         [("entry_path", "table entry, place 4294967299", False), ("missing_parent", "place 4294967299", True)],
     ),
+    "a parent is of no text": (
+        ["UPDATE entry SET parent_id = CAST(x'ff' AS TEXT) WHERE id = 'e2'"],
+        [("entry_path", "table entry, place 4294967298", False)],
+    ),
+    "a parent is of no text, and none stands before": (
+        ["UPDATE entry SET parent_id = CAST(x'ff' AS TEXT) WHERE id = 'e0'"],
+        [("missing_parent", "table entry, place 4294967296", True)],
+    ),
+    "a time that is none": (
+        [
+            f"UPDATE entry SET at = at + {1 << 62} WHERE id = 'e1'",
+            f"UPDATE usage SET at = -{1 << 62} - at WHERE id = 'u1'",
+        ],
+        [("undecodable", "table entry, place 4294967297", True), ("undecodable", "table usage, seq 12", True)],
+    ),
+    "a number that is none": (
+        [f"UPDATE entry SET seq = {1 << 62} WHERE id = 'e3'"],
+        [
+            ("undecodable", "table session, id s", True),
+            ("stats", "", True),
+        ],
+    ),
+    "the number of the newest commit is none": (
+        [f"UPDATE session SET seq = seq + {1 << 62}"],
+        [("session_row", "table session, id s", True)],
+    ),
+    "the session has another number": (
+        ["UPDATE session SET key = 3"],
+        [("unowned_rows", "table segment, session 1", False), ("session_row", "table session, id s", False)],
+    ),
+    "the session has another number, and rows of others have none": (
+        ["UPDATE session SET key = 3", "INSERT INTO value VALUES (NULL, 77, 'app.test', 'a', 1, '1')"],
+        [
+            ("unowned_rows", "table segment, session 1", False),
+            ("unowned_rows", "table value, session 77", False),
+            ("session_row", "table session, id s", True),
+            ("stats", "table session, id s", True),
+        ],
+    ),
     "an entry is its own ancestor": (
         ["UPDATE entry SET parent_id = 'e3' WHERE id = 'e1'"],
         [("entry_path", "table entry, place 4294967297", False), ("entry_path", "place 4294967297", False)],
@@ -197,6 +236,8 @@ MISSING = {
     "a value is of no text": 1,
     "an id is of no text": 1,
     "an id is in both tables": 1,
+    "a number that is none": 1,
+    "the session has another number, and rows of others have none": 10,
     "a row of the ledger of an unknown kind": 1,
     "a table is missing": 10,
 }

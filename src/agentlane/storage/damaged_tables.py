@@ -75,6 +75,16 @@ PLACES_BY_SEQ = """
 """
 PLACES_BY_PLACE = "SELECT place, session, seq FROM entry NOT INDEXED WHERE place > ? ORDER BY place LIMIT ?"
 SELECT_STRAY_OPERATIONS = "SELECT key, place FROM value WHERE session = ? AND namespace = 'op.meta' AND place >= 0"
+SELECT_NUMBERS = """
+    SELECT
+        max(
+            coalesce((SELECT max(seq) FROM entry WHERE session = ?1 AND seq <= ?2), 0),
+            coalesce((SELECT max(seq) FROM usage WHERE session = ?1 AND seq <= ?2), 0)
+        ),
+        (SELECT count(*) FROM entry WHERE session = ?1 AND seq > ?2)
+            + (SELECT count(*) FROM usage WHERE session = ?1 AND seq > ?2)
+"""
+"""The highest number up to a bound, and how many rows are behind it."""
 SELECT_CURSOR = "SELECT seq FROM search_cursor WHERE session = ?"
 SEARCH_ROWS = """
     SELECT e.seq, e.id, e.at, e.kind, CAST(e.payload AS BLOB), i.seq, i.at, i.kind, i.words

@@ -109,6 +109,8 @@ def copy_session(
         row = _session_row(path, session_id, found, database)
         if row is None and checked.unowned:
             row = _nameless(path, session_id, checked.unowned, found)
+        elif row is not None and checked.unowned and not _has_rows(row[0], database):
+            row = _renumbered(path, session_id, row, checked.unowned, found)
         if row is None:
             return None, found
         key, created_at, metadata = row[:3]
@@ -202,7 +204,7 @@ def _session_row(
 
 def _checked_row(path: str, place: str, row: tuple[Any, ...], found: list[Finding]) -> tuple[Any, ...] | None:
     key, _, _, epoch, seq, _ = row
-    if type(key) is int and type(epoch) is int and type(seq) is int and seq >= 0:
+    if type(key) is int and type(epoch) is int and type(seq) is int and 0 <= seq <= SEQ_MAX:
         return row
     found.append(row_finding(path, "session_row", place, "a number of it is not what was written", loses=True))
     return (key, *row[1:3], 0, 0, row[5]) if type(key) is int else None
@@ -222,6 +224,26 @@ def _nameless(path: str, session_id: str, unowned: Sequence[int], found: list[Fi
     return unowned[0], 0, b"{}", 0, 0, None
 
 
+def _has_rows(key: int, database: sqlite3.Connection) -> bool:
+    return any(key in tables.keys_of(database, table) for table in tables.SELECT_NEXT_KEYS)
+
+
+def _renumbered(
+    path: str, session_id: str, row: tuple[Any, ...], unowned: Sequence[int], found: list[Finding]
+) -> tuple[Any, ...]:
+    """The row of a session that was committed to and has no rows, with the number of those that have no session."""
+    if row[4] == 0:
+        return row
+    place = f"table session, id {session_id}"
+    if len(unowned) > 1:
+        text = f"it is number {row[0]}, which has no rows; those of which numbers {unowned} are its is not known"
+        found.append(row_finding(path, "session_row", place, text, loses=True))
+        return row
+    text = f"it is number {row[0]}, which has no rows; rows of number {unowned[0]}, which no session has, are its"
+    found.append(row_finding(path, "session_row", place, text))
+    return unowned[0], *row[1:]
+
+
 def _info(path: str, session_id: str, created_at: Any, metadata: Any, found: list[Finding]) -> SessionInfo:
     wrong = "" if type(created_at) is int else f"its time {created_at!r} is no number"
     known: dict[str, Any] = {}
@@ -239,9 +261,13 @@ def _counts(
 ) -> tuple[int, Stats | None]:
     """The highest number, and what the rows of the session add up to."""
     key, _, _, _, seq, kept = row
-    highest = tried(lambda: database.execute(schema.SELECT_HIGHEST_SEQ, (key, key)).fetchall()[0][0])
-    if type(highest) is not int:
-        return max(seq, SEQ_MAX), None
+    numbers = tried(lambda: database.execute(tables.SELECT_NUMBERS, (key, SEQ_MAX)).fetchall()[0])
+    if isinstance(numbers, Damage) or type(numbers[0]) is not int:
+        return SEQ_MAX, None
+    highest, beyond = numbers
+    if beyond:
+        text = f"{beyond} of its entries and usage rows have numbers beyond {SEQ_MAX}, which nobody has written"
+        found.append(row_finding(path, "undecodable", f"table session, id {session_id}", text, loses=True))
     try:
         counted = tried(lambda: counted_stats(database, key))
         if isinstance(counted, Damage):

@@ -7,6 +7,8 @@ from agentlane.errors import InvalidWrite
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, ValueRow
 from agentlane.storage.index import OPERATIONS, check_operation, check_payload, check_texts, check_usage_row
 
+TIME_MAX = 1 << 62
+"""Beyond which, in milliseconds, nothing can have been written."""
 _ORDER: tuple[type[Row], ...] = (EntryRow, LedgerRow, ElementRow, ValueRow)
 
 
@@ -90,7 +92,7 @@ class Intake:
 
 
 def _check_time(row: Row, at: int) -> None:
-    if type(at) is not int or abs(at) > 1 << 62:
+    if type(at) is not int or abs(at) > TIME_MAX:
         raise InvalidWrite(f"{_named(row)}: time {at!r} is no whole number of milliseconds")
 
 

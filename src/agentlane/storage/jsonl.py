@@ -40,7 +40,7 @@ from agentlane.storage.jsonl_file import JsonlFile, info_of, read_header
 from agentlane.storage.jsonl_folder import JsonlFolder
 from agentlane.storage.jsonl_formats import due
 from agentlane.storage.jsonl_index import MIN_BYTES as INDEX_MIN_BYTES
-from agentlane.storage.jsonl_index import fresh_index_path, index_path, read_index
+from agentlane.storage.jsonl_index import read_index, remove_index
 from agentlane.storage.jsonl_migrate import migrate
 from agentlane.storage.jsonl_reader import LoadedFile, read_open_operations
 from agentlane.storage.jsonl_session import JsonlSession
@@ -317,11 +317,11 @@ class JsonlStore(Exchange, Forking, Repairing):
         self._check_usable()
         path = self._folder.known_path(session_id)
         lock = self._folder.own(session_id)
-        beside = {each(path).name for each in (fresh_path, index_path, fresh_index_path)}
         try:
             for name in self._files.names(self._folder.place):
-                if name in beside or is_torn_tail(path, name):
+                if name == fresh_path(path).name or is_torn_tail(path, name):
                     self._files.unlink(self._folder.place / name)
+            remove_index(self._files, path)
             if exists(path):
                 self._files.unlink(path)
             if self._durable:

@@ -22,6 +22,7 @@ from agentlane.storage.database_check import Copied, check_file, copy_session
 from agentlane.storage.database_look import Look
 from agentlane.storage.index import check_payload, check_texts, check_usage_row
 from agentlane.storage.index_snapshot import PAGE_BYTES
+from agentlane.storage.intake import TIME_MAX
 from agentlane.storage.salvage import Findings, NothingSalvaged, Salvage
 from agentlane.storage.search_check import check_search
 from agentlane.storage.sqlite_connect import translated
@@ -138,7 +139,7 @@ class _Reading:
         self._lost = False
         self._check_open = check_open
         self._ids: set[str] = set()
-        self._seq = 0
+        self._seq = self._time = 0
         self._stats = Stats()
 
     def entries(self, *, damaged: bool) -> Steps:
@@ -254,8 +255,15 @@ class _Reading:
         if entry_id in self._ids:
             self._tell("duplicate_id", where, f"entry {entry_id} comes again; the first one counts", loses=True)
             return None
+        if parent_id is not None and _refused(lambda: check_texts(parent_id)):
+            before = row[9] if len(row) > 7 else None  # which its place says, too
+            text = f"its parent is {parent_id!r}, which can be no id; it stands behind {before or 'nothing'}"
+            unknown: FindingCode = "entry_path" if before else "missing_parent"
+            self._tell(unknown, where, f"entry {entry_id}: {text}", loses=not before)
+            row, parent_id = (*row[:3], before, *row[4:10], 0, *row[11:]) if before else row[:7], before
         for code, text in tables.disagreements(row) if len(row) > 7 else ():
             self._tell(code, where, f"entry {entry_id}: {text}", loses=code == "missing_parent")
+        at = self._timed(where, at)
         self._ids.add(entry_id)
         self._seq = seq
         self._stats = Stats(entries=self._stats.entries + 1, usage=self._stats.usage)
@@ -277,10 +285,20 @@ class _Reading:
         if usage.id in self._ids:
             self._tell("duplicate_id", where, f"id {usage.id} is an entry's too, or comes again", loses=True)
             return None
+        at = self._timed(where, row[1])
         self._ids.add(usage.id)
         self._seq = row[0]
         self._stats = Stats(entries=self._stats.entries, usage=self._stats.usage.plus(usage))
-        return LedgerRow(row[0], row[1], usage)
+        return LedgerRow(row[0], at, usage)
+
+    def _timed(self, where: str, at: int) -> int:
+        """A time that can be one, or that of the row before."""
+        if abs(at) > TIME_MAX:
+            text = f"its time {at} is none that was written; that of the row before it is taken, {self._time}"
+            self._tell("undecodable", where, text, loses=True)
+            return self._time
+        self._time = at
+        return at
 
     def _page(self, rows: list[Any]) -> Steps:
         if rows:

@@ -249,9 +249,21 @@ def _next_place(low: str) -> str:
 _PART: Final = f"((?1 & {(1 << 29) - 1}) << 33)"
 SET_STEP: Final = _set_value(_next_place(_PART))
 SET_VALUE: Final = _set_value(_next_place(f"{_PART} + {1 << 32}"))
-SET_OPERATION: Final = _set_value(
-    f"SELECT coalesce(min(place), 0) - 1 FROM value WHERE place BETWEEN {-(1 << 62)} AND -1"
-)
+# Before the first; where that stands at the very beginning, as only damage can have it, behind it where it is free.
+_OPERATIONS_MIN: Final = -(1 << 62)
+SET_OPERATION: Final = _set_value(f"""
+    SELECT CASE
+        WHEN min(place) IS NULL THEN -1
+        WHEN min(place) > {_OPERATIONS_MIN} THEN min(place) - 1
+        ELSE (
+            SELECT place + 1 FROM value AS taken
+            WHERE place BETWEEN {_OPERATIONS_MIN} AND -2
+                AND NOT EXISTS (SELECT 1 FROM value WHERE value.place = taken.place + 1)
+            ORDER BY place LIMIT 1
+        )
+    END
+    FROM value WHERE place BETWEEN {_OPERATIONS_MIN} AND -1
+""")
 SET_IN: Final[Mapping[str, str]] = MappingProxyType(
     {"op.meta": SET_OPERATION, "op.state": SET_STEP, "lane.state": SET_STEP, "branch.tip": SET_STEP}
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import aiosqlite
 from aiosqlite.core import _STOP_RUNNING_SENTINEL, Connection
@@ -63,16 +63,7 @@ class DatabaseThread:
         Cancelling the caller does not take the call back. ``SessionClosed`` after ``stop``.
         """
         result = Result[T]()
-
-        def run() -> None:
-            try:
-                if self.database is None:
-                    raise self.error or SessionClosed("the database connection is closed")
-                result.succeed(function(self.database))
-            except BaseException as error:
-                result.fail(error)
-
-        if not self.post(run):
+        if not self.post(_Call(self, function, result)):
             raise SessionClosed("the database connection is closed")
         return await result.future
 
@@ -131,3 +122,28 @@ class DatabaseThread:
             self.database = connect()
         except BaseException as error:
             self.error = error
+
+
+class _Call(Generic[T]):
+    """One run of a function. The thread's loop keeps the last one while it waits for the next: it lets go of who waits
+    for it, so that a caller that is thrown away with its event loop is."""
+
+    __slots__ = ("_todo",)
+
+    def __init__(self, thread: DatabaseThread, function: Callable[[sqlite3.Connection], T], result: Result[T]) -> None:
+        self._todo: tuple[DatabaseThread, Callable[[sqlite3.Connection], T], Result[T]] | None = (
+            thread,
+            function,
+            result,
+        )
+
+    def __call__(self) -> None:
+        todo, self._todo = self._todo, None
+        assert todo is not None
+        thread, function, result = todo
+        try:
+            if thread.database is None:
+                raise thread.error or SessionClosed("the database connection is closed")
+            result.succeed(function(thread.database))
+        except BaseException as error:
+            result.fail(error)
