@@ -437,6 +437,11 @@ ROWS: dict[str, tuple[Sql, set[str], bool]] = {
         {"lane"},
         False,
     ),
+    "arguments by another name": (
+        _sql("UPDATE entry SET payload = replace(payload, 'arguments', 'argumenus') WHERE seq < 50"),
+        {"unreadable_entry"},
+        False,
+    ),
     "the name of a lane": (
         _sql("UPDATE value SET key = 'maim' WHERE namespace = 'lane.state' AND key = 'main'"),
         {"lane"},

@@ -11,13 +11,14 @@ from typing import Any
 
 from agentlane.data import addresses, codec, features
 from agentlane.data.entries import EntryBody, kind_of
+from agentlane.data.messages import AssistantMessage
 from agentlane.data.records.conversation import Conversation
 from agentlane.data.records.faults import Faults
 from agentlane.data.records.inbox import InboxRecords, PendingBody
 from agentlane.data.records.operations import PARTS, OperationRecords, owner_of
 from agentlane.data.usage import Stats, UsageRow, UsageTotals
 from agentlane.data.writes import Address
-from agentlane.errors import AgentLaneError, UnsupportedFormat
+from agentlane.errors import AgentLaneError, CorruptSession, UnsupportedFormat
 
 KINDS: dict[str, codec.Kind[Any]] = {
     addresses.BRANCH_TIP: codec.OPTIONAL_TEXT,
@@ -66,8 +67,10 @@ class RecordCheck:
         body: EntryBody | None = None
         try:
             body = self._body_of(payload, id)
+            _check_calls(id, body)
         except AgentLaneError as error:
             self._unreadable(f"entry {id}", error)
+            body = None
         if body is not None and kind_of(body) != kind:
             text = f"entry {id} is stored as one of kind {kind!r} and holds one of kind {kind_of(body)!r}"
             self.faults.add("wrong_kind", f"entry {id}", text)
@@ -172,3 +175,10 @@ class RecordCheck:
     def _unknown(self, address: Address, what: str) -> None:
         place = f"{address.namespace}/{address.key}"
         self.faults.add("newer_record", place, f"this version keeps no {what} at {place}")
+
+
+def _check_calls(id: str, body: EntryBody) -> None:
+    """Each call of a stored answer has arguments, or their text: a name that was changed by a bit is no field's."""
+    for call in body.calls if isinstance(body, AssistantMessage) else ():
+        if call.arguments is None and call.arguments_text is None:
+            raise CorruptSession(f"entry {id}: call {call.id!r} has neither arguments nor their text", id=id)
