@@ -81,7 +81,7 @@ async def test_a_run_costs_as_many_bytes_late_as_early(place: Place) -> None:
             await lane.run("go on")
             costs.append(written_by(place, store) - before)
 
-    early, late = max(costs[10:20]), max(costs[-10:])
+    early, late = sum(costs[10:30]), sum(costs[-20:])  # a run in which a page of SQLite's is divided costs more
     assert 0 < late <= early * 1.3, (early, late)
     assert max(costs) < 100_000
 

@@ -35,7 +35,7 @@ SIZES = {
     "three calls and children": (20_076, 110_171, 940),
     "an answer that is not of its type": (924, 3_709, 270),
     "retries, one restart, one replay": (70_603, 352_756, 4_570),
-    "no retries, two restarts, two replays": (50_437, 244_852, 4_242),
+    "no retries, two restarts, two replays": (25_115, 106_096, 2_954),
     "neither restarts nor replays": (39_073, 192_616, 3_164),
     "one call that people are asked about, two replays": (1_059, 4_109, 154),
     "two calls that people are asked about, one replay": (9_423, 41_905, 956),

@@ -36,6 +36,7 @@ from agentlane.errors import (
 )
 from agentlane.storage import framing
 from agentlane.storage.contract import Durability, Pending, SessionStorage
+from agentlane.storage.files import FileSystem
 from agentlane.storage.framing import seal
 from agentlane.storage.jsonl import JsonlStore
 from agentlane.storage.lock import OwnerLock
@@ -1104,10 +1105,20 @@ async def opened_again(storage: SessionStorage) -> list[int]:
 def test_closing_from_another_loop_lets_go_once_that_of_the_session_is_closed(
     tmp_path: Path, durability: Durability, wait: bool
 ) -> None:
-    store = make_store(tmp_path, durability)
-    asyncio.run(store.create("s"))
+    unheard = threading.Event()
+
+    class Held(FileSystem):
+        """Syncs nothing before nobody is there who could be told of it."""
+
+        def sync(self, descriptor: int) -> None:
+            assert unheard.wait(60)
+            super().sync(descriptor)
+
+    asyncio.run(make_store(tmp_path, durability).create("s"))
+    store = JsonlStore(tmp_path, durability=durability, files=FileSystem() if wait else Held())
     before = descriptors(), threading.active_count()
     storage, pending = asyncio.run(opened(store, commit(0), wait=wait))
+    unheard.set()
 
     async def later() -> None:
         with pytest.raises(WrongLoop):

@@ -78,11 +78,11 @@ SELECT_STRAY_OPERATIONS = "SELECT key, place FROM value WHERE session = ? AND na
 SELECT_NUMBERS = """
     SELECT
         max(
-            coalesce((SELECT max(seq) FROM entry WHERE session = ?1 AND seq <= ?2), 0),
-            coalesce((SELECT max(seq) FROM usage WHERE session = ?1 AND seq <= ?2), 0)
+            coalesce((SELECT max(seq) FROM entry WHERE session = ? AND seq <= ?), 0),
+            coalesce((SELECT max(seq) FROM usage WHERE session = ? AND seq <= ?), 0)
         ),
-        (SELECT count(*) FROM entry WHERE session = ?1 AND seq > ?2)
-            + (SELECT count(*) FROM usage WHERE session = ?1 AND seq > ?2)
+        (SELECT count(*) FROM entry WHERE session = ? AND seq > ?)
+            + (SELECT count(*) FROM usage WHERE session = ? AND seq > ?)
 """
 """The highest number up to a bound, and how many rows are behind it."""
 SELECT_CURSOR = "SELECT seq FROM search_cursor WHERE session = ?"

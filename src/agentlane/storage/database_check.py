@@ -261,7 +261,7 @@ def _counts(
 ) -> tuple[int, Stats | None]:
     """The highest number, and what the rows of the session add up to."""
     key, _, _, _, seq, kept = row
-    numbers = tried(lambda: database.execute(tables.SELECT_NUMBERS, (key, SEQ_MAX)).fetchall()[0])
+    numbers = tried(lambda: database.execute(tables.SELECT_NUMBERS, 4 * (key, SEQ_MAX)).fetchall()[0])
     if isinstance(numbers, Damage) or type(numbers[0]) is not int:
         return SEQ_MAX, None
     highest, beyond = numbers

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 APPLICATION_ID: Final = 0x61676C6E  # "agln"
@@ -205,7 +203,7 @@ SELECT_LAST_SEGMENT: Final = f"""
 """
 # Where the last number is taken: one that is free between a number that must be less and the greatest.
 SELECT_FREE_SEGMENT: Final = f"""
-    SELECT id + 1 FROM (SELECT ?1 AS id UNION ALL SELECT id FROM segment WHERE id > ?1) AS taken
+    SELECT id + 1 FROM (SELECT ? AS id UNION ALL SELECT id FROM segment WHERE id > ?) AS taken
     WHERE id < {SEGMENT_MAX} AND NOT EXISTS (SELECT 1 FROM segment WHERE id = taken.id + 1)
         AND NOT EXISTS (
             SELECT 1 FROM entry WHERE place
@@ -228,27 +226,22 @@ INSERT_USAGE: Final = """
 """
 
 
+# A value stands among those that change with it, so that a commit changes few pages: each session has a part of the
+# table for what every step replaces, and one for all else. Open operations, of all sessions, stand before everything.
+
+
 def _set_value(place: str) -> str:
     return f"""
-    INSERT INTO value (place, session, namespace, key, seq, payload) VALUES (({place}), ?1, ?2, ?3, ?4, ?5)
+    INSERT INTO value (place, session, namespace, key, seq, payload) VALUES (({place}), ?, ?, ?, ?, ?)
     ON CONFLICT (session, namespace, key) DO UPDATE SET seq = excluded.seq, payload = excluded.payload
 """
 
 
-def _next_place(low: str) -> str:
-    """Behind the last of a part; where that is full, which only damage can make it, SQLite takes a place."""
-    high = f"{low} + {(1 << 32) - 1}"
-    return f"""
-        SELECT CASE WHEN max(place) < {high} THEN max(place) + 1 WHEN max(place) IS NULL THEN {low} END
-        FROM value WHERE place BETWEEN {low} AND {high}
-    """
-
-
-# A value stands among those that change with it, so that a commit changes few pages: each session has a part of the
-# table for what every step replaces, and one for all else. Open operations, of all sessions, stand before everything.
-_PART: Final = f"((?1 & {(1 << 29) - 1}) << 33)"
-SET_STEP: Final = _set_value(_next_place(_PART))
-SET_VALUE: Final = _set_value(_next_place(f"{_PART} + {1 << 32}"))
+# Behind the last of a part; where that is full, which only damage can make it, SQLite takes a place.
+SET_VALUE: Final = _set_value("""
+    SELECT CASE WHEN max(place) < ? THEN max(place) + 1 WHEN max(place) IS NULL THEN ? END
+    FROM value WHERE place BETWEEN ? AND ?
+""")
 # Before the first; where that stands at the very beginning, as only damage can have it, behind it where it is free.
 _OPERATIONS_MIN: Final = -(1 << 62)
 SET_OPERATION: Final = _set_value(f"""
@@ -264,10 +257,22 @@ SET_OPERATION: Final = _set_value(f"""
     END
     FROM value WHERE place BETWEEN {_OPERATIONS_MIN} AND -1
 """)
-SET_IN: Final[Mapping[str, str]] = MappingProxyType(
-    {"op.meta": SET_OPERATION, "op.state": SET_STEP, "lane.state": SET_STEP, "branch.tip": SET_STEP}
-)
-"""By what a value of a namespace is set; ``SET_VALUE`` for all others."""
+_PART_BITS: Final = 32
+_STEP: Final = frozenset(("op.state", "lane.state", "branch.tip"))
+
+
+def setting(key: int, namespace: str) -> tuple[str, tuple[int, ...]]:
+    """The statement that sets a value in a namespace of a session, and its arguments before the row's own (session,
+    namespace, key, seq and payload). They say where it goes if it is new."""
+    if namespace == "op.meta":
+        return SET_OPERATION, ()
+    low = (key & (1 << 29) - 1) << _PART_BITS + 1
+    if namespace not in _STEP:
+        low += 1 << _PART_BITS
+    high = low + (1 << _PART_BITS) - 1
+    return SET_VALUE, (high, low, low, high)
+
+
 DELETE_VALUE: Final = "DELETE FROM value WHERE session = ? AND namespace = ? AND key = ?"
 INSERT_ELEMENT: Final = """
     INSERT INTO element (session, namespace, key, seq, payload) VALUES (?, ?, ?, ?, ?)

@@ -105,7 +105,7 @@ class CommitRows:
         self.usage: list[tuple[Any, ...]] = []
         self.elements: list[tuple[int, str, str, int, str]] = []
         self.deleted_lists: list[tuple[int, str, str]] = []
-        self.set_values: dict[str, list[tuple[int, str, str, int, str]]] = {}
+        self.set_values: dict[str, list[tuple[Any, ...]]] = {}
         self.deleted_values: list[tuple[int, str, str]] = []
         try:
             self._sort(key, writes)
@@ -148,8 +148,8 @@ class CommitRows:
             if value is None:
                 self.deleted_values.append((key, namespace, value_key))
             else:
-                statement = schema.SET_IN.get(namespace, schema.SET_VALUE)
-                self.set_values.setdefault(statement, []).append((key, namespace, value_key, *value))
+                statement, place = schema.setting(key, namespace)
+                self.set_values.setdefault(statement, []).append((*place, key, namespace, value_key, *value))
         # A rough count of the pages that change, for when to checkpoint: a leaf each in a table and its indexes.
         self.pages = 2 * len(writes) + size_bytes // schema.PAGE_BYTES
 
@@ -297,7 +297,7 @@ class Places:
 
     def _free_segment(self, above: int) -> int:
         """The last number was taken: by damage, for nobody comes to it."""
-        rows = self._database.execute(schema.SELECT_FREE_SEGMENT, (above,)).fetchall()
+        rows = self._database.execute(schema.SELECT_FREE_SEGMENT, (above, above)).fetchall()
         if not rows:
             raise InvalidWrite(
                 f"no number is left for a segment that grows from segment {above}: it must be greater, and "

@@ -47,7 +47,7 @@ class Load:
         key = self.key
         places = Places(database, key, self._ends)
         entries, ledger, elements = [], [], []
-        values: dict[str, list[tuple[int, str, str, int, str]]] = {}
+        values: dict[str, list[tuple[object, ...]]] = {}
         for row in page:
             self._intake.check(row)
             if isinstance(row, EntryRow):
@@ -61,8 +61,8 @@ class Load:
                 elements.append((key, *row.address, row.seq, row.payload.decode()))
             else:
                 (namespace, name), payload = row.address, row.payload.decode()
-                statement = schema.SET_IN.get(namespace, schema.SET_VALUE)
-                values.setdefault(statement, []).append((key, namespace, name, self._last_seq, payload))
+                statement, where = schema.setting(key, namespace)
+                values.setdefault(statement, []).append((*where, key, namespace, name, self._last_seq, payload))
         self._entries += len(entries)
         database.executemany(schema.INSERT_ENTRY, entries)
         database.executemany(schema.INSERT_USAGE, ledger)

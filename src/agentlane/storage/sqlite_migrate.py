@@ -43,10 +43,9 @@ _TABLES_OF_3: Final = """
     ) STRICT
 """
 _VALUES_OF_2: Final = "SELECT session, namespace, key, seq, CAST(payload AS BLOB) FROM value_of_2"
-_SET_IN_3: Final = "INSERT INTO value VALUES (({}), ?1, ?2, ?3, ?4, CAST(?5 AS TEXT))"
-_BEHIND_IN_3: Final = """
-    SELECT coalesce(max(place) + 1, {0}) FROM value WHERE place BETWEEN {0} AND {0} + 4294967295
-"""
+_SET_IN_3: Final = "INSERT INTO value VALUES (({}), ?, ?, ?, ?, CAST(? AS TEXT))"
+_SET_OPERATION_IN_3: Final = _SET_IN_3.format("SELECT coalesce(min(place), 0) - 1 FROM value WHERE place < 0")
+_SET_VALUE_IN_3: Final = _SET_IN_3.format("SELECT coalesce(max(place) + 1, ?) FROM value WHERE place BETWEEN ? AND ?")
 
 
 def _place_values(database: sqlite3.Connection) -> None:
@@ -59,14 +58,12 @@ def _place_values(database: sqlite3.Connection) -> None:
         SELECT session, namespace, key, seq, payload FROM element_of_2 ORDER BY session, namespace, key, seq
     """)
     step = "namespace IN ('op.state', 'lane.state', 'branch.tip')"
-    part = "((?1 & 536870911) << 33)"
-    for which, place in (
-        ("namespace = 'op.meta'", "SELECT coalesce(min(place), 0) - 1 FROM value WHERE place < 0"),
-        (step, _BEHIND_IN_3.format(part)),
-        (f"namespace <> 'op.meta' AND NOT {step}", _BEHIND_IN_3.format(f"{part} + 4294967296")),
-    ):
+    rows = database.execute(f"{_VALUES_OF_2} WHERE namespace = 'op.meta' ORDER BY session, namespace, key")
+    database.executemany(_SET_OPERATION_IN_3, rows)
+    for which, part in ((step, 0), (f"namespace <> 'op.meta' AND NOT {step}", 1 << 32)):
         rows = database.execute(f"{_VALUES_OF_2} WHERE {which} ORDER BY session, namespace, key")
-        database.executemany(_SET_IN_3.format(place), rows)
+        lows = ((((row[0] & 0x1FFFFFFF) << 33) + part, row) for row in rows)
+        database.executemany(_SET_VALUE_IN_3, ((low, low, low + 0xFFFFFFFF, *row) for low, row in lows))
     for name in ("value", "element"):
         database.execute(f"DROP TABLE {name}_of_2")
 
