@@ -36,7 +36,7 @@ SIZES = {
     "an answer that is not of its type": (924, 3_709, 270),
     "retries, one restart, one replay": (70_603, 352_756, 4_570),
     "no retries, two restarts, two replays": (25_115, 106_096, 2_954),
-    "neither restarts nor replays": (39_073, 192_616, 3_164),
+    "neither restarts nor replays": (17_563, 78_460, 1_928),
     "one call that people are asked about, two replays": (1_059, 4_109, 154),
     "two calls that people are asked about, one replay": (9_423, 41_905, 956),
     "two calls with hooks": (1_022, 4_179, 246),
