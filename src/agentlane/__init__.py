@@ -33,6 +33,7 @@ from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import (
     AssistantMessage,
     ErrorInfo,
+    ExpandedFrom,
     ImagePart,
     Message,
     ModelIdentity,
@@ -51,7 +52,7 @@ from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.operations import Limits, PlaceMode, ReplayPolicy, RetryPolicy, RunLimits
 from agentlane.data.partial import PartialAnswer, ShownPart
 from agentlane.data.repairs import RepairNote, RepairReport
-from agentlane.data.requests import Prompt, Request
+from agentlane.data.requests import Prompt, Request, Skill, Template
 from agentlane.data.results import (
     AbortReceipt,
     Admitted,
@@ -139,6 +140,8 @@ from agentlane.lane import AgentLane, accept, drive, request_abort, requestAbort
 from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, OutputSchema, StreamItem, ToolDefinition
 from agentlane.opening import SessionOpener, open_session
 from agentlane.session import Session
+from agentlane.skills.skills import Folders, SkillDefinition
+from agentlane.skills.templates import TemplateDefinition
 from agentlane.stream import OperationStream
 from agentlane.tool import PendingResult, RetryTool, Tool, ToolOptions, ToolResult, tool
 from agentlane.tool_context import ToolContext
@@ -187,9 +190,11 @@ __all__ = [
     "EntryAdded",
     "ErrorInfo",
     "Event",
+    "ExpandedFrom",
     "ExternalReason",
     "Finding",
     "FindingCode",
+    "Folders",
     "FollowUp",
     "HistoryFormat",
     "Hook",
@@ -278,11 +283,15 @@ __all__ = [
     "Settled",
     "Shown",
     "ShownPart",
+    "Skill",
+    "SkillDefinition",
     "Stats",
     "StoreBusy",
     "StoreOwned",
     "StreamItem",
     "SystemClock",
+    "Template",
+    "TemplateDefinition",
     "TextDelta",
     "TextFile",
     "TextPart",

@@ -11,13 +11,17 @@ from typing_extensions import TypeVar
 
 from agentlane.data import codec
 from agentlane.data.border import clean_object, clean_text
-from agentlane.data.messages import ModelIdentity
+from agentlane.data.messages import ModelIdentity, UserMessage
 from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, PlaceMode, RetryPolicy, RunLimits
+from agentlane.data.requests import Skill, Template, checked_named
 from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
 from agentlane.hooks import Hook
 from agentlane.model import Model
 from agentlane.names import check_name
 from agentlane.output import OutputType
+from agentlane.skills.load_skill import load_skill_tool
+from agentlane.skills.skills import LOAD_SKILL, Folders, SkillDefinition, Skills
+from agentlane.skills.templates import TemplateDefinition, Templates
 from agentlane.tool import Tool
 
 Deps = TypeVar("Deps", default=Any)
@@ -55,6 +59,10 @@ class Agent(Generic[Deps, Output]):
       run is decoded and checked: ``result.output`` has the JSON data, ``lane.output(result)`` the value. Where it does
       not fit, the model is told so and asked again, ``max_output_retries`` times, and then the run fails with the code
       ``invalid_output``.
+    - ``skills`` names folders, each a skill (a ``SKILL.md`` with what belongs to it) or a folder of skills, and
+      ``templates`` folders of Markdown files, or such files. They are read here, once: what is changed in them later is
+      seen by an agent that is defined then. With skills the model is told their names and what they are for behind the
+      instructions, and has the tool ``load_skill``, which reads them and the files beside them.
     - ``steering`` and ``follow_ups`` say whether all that waits is placed at one boundary, or one at a time, each
       answered before the next.
     - These, ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
@@ -91,6 +99,8 @@ class Agent(Generic[Deps, Output]):
         max_follow_ups: int = 10,
         steering: PlaceMode = "all",
         follow_ups: PlaceMode = "one",
+        skills: Folders = (),
+        templates: Folders = (),
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = self._checked_instructions(instructions)
@@ -136,12 +146,44 @@ class Agent(Generic[Deps, Output]):
             if each_tool.name in self.tools:
                 raise InvalidDefinition(f"agent {self.name!r}: two tools are named {each_tool.name!r}")
             self.tools[each_tool.name] = each_tool
+        self._skills = Skills(self.name, skills)
+        self._templates = Templates(self.name, templates)
+        self._add_skill_tool()
         self.max_follow_ups = _at_least("max_follow_ups", max_follow_ups, 0)
         self.hooks: tuple[Hook, ...] = self._checked_hooks(hooks)
         self._check_that_it_reads_back()
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+    @property
+    def skills(self) -> Mapping[str, SkillDefinition]:
+        """Its skills by name, in the order of the names."""
+        return dict(self._skills.all)
+
+    @property
+    def templates(self) -> Mapping[str, TemplateDefinition]:
+        """Its templates by name, in the order of the names."""
+        return dict(self._templates.all)
+
+    def expand(self, request: Skill | Template) -> UserMessage:
+        """The message that ``accept`` places for a skill or a template: for verbs that take messages, and to look at.
+
+        Raises ``InvalidMessage`` for a name that the agent does not have (it lists those that it has), for arguments
+        that are missing or have no place in the template (it names them), and for what is no text;
+        ``PayloadTooLarge`` where the arguments make too much of it.
+        """
+        if not isinstance(request, Skill | Template):
+            raise InvalidMessage(f"request: a Skill or a Template is needed here, not {type(request).__name__}")
+        clean = checked_named(request)
+        return self._skills.expand(clean) if isinstance(clean, Skill) else self._templates.expand(clean)
+
+    def shown_instructions(self, instructions: str, tools: Sequence[str]) -> str:
+        """Instructions as the model is shown them: with the list of skills, if it has the tool that reads them."""
+        listed = self._skills.listed
+        if not listed or LOAD_SKILL not in tools or LOAD_SKILL not in self.tools:
+            return instructions
+        return f"{instructions}\n\n{listed}" if instructions else listed
 
     def model_identities(
         self, wanted: str | ModelIdentity | Model | Sequence[str | ModelIdentity | Model]
@@ -178,6 +220,16 @@ class Agent(Generic[Deps, Output]):
                 raise UnknownTool(f"agent {self.name!r} has no tool {name!r}; it has {known}", wanted=str(name))
             names[self.tools[name].name] = None
         return tuple(names)
+
+    def _add_skill_tool(self) -> None:
+        if not self._skills.all:
+            return
+        if LOAD_SKILL in self.tools:
+            raise InvalidDefinition(
+                f"agent {self.name!r}: a tool is named {LOAD_SKILL!r}, as the one that reads the agent's skills; "
+                "give it another name"
+            )
+        self.tools[LOAD_SKILL] = load_skill_tool(self._skills)
 
     def _checked_instructions(self, instructions: object) -> Instructions:
         if isinstance(instructions, str):

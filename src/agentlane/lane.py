@@ -56,7 +56,13 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         They stay in this process, are never stored, and are let go when the operation settles or the session closes.
         After a restart the agent's are used, until this call is made again or ``drive`` brings others.
 
-        Raises ``InvalidMessage`` for a bad request, ``InvalidName`` for a bad id, ``RequestConflict`` for an id that
+        A ``Skill`` or ``Template`` is one of the lane's agent. What it says, with the arguments, is committed as a user
+        message, with its name, arguments and digest: what changes in its file later changes nothing of the operation.
+        The same request is the one that asks for the same with the same arguments, whatever the file says by then, or
+        if it is gone.
+
+        Raises ``InvalidMessage`` for a bad request (also for a skill, template or argument that there is not: it lists
+        those that there are), ``InvalidName`` for a bad id, ``RequestConflict`` for an id that
         was used for another request, ``LaneBusy`` (naming it) while another operation is open, ``PayloadTooLarge`` for
         a request of more than 48 MiB.
         """

@@ -21,7 +21,7 @@ FLOORS = {
     "storage": {"storage"},
     "histories": {"histories"},
     "machine": {"machine"},
-    "declarations": {"agent", "agent_tool", "approval", "hooks", "model", "output", "tool", "tool_context"},
+    "declarations": {"agent", "agent_tool", "approval", "hooks", "model", "output", "skills", "tool", "tool_context"},
     "driver": {"driver"},
     "objects": {
         *(

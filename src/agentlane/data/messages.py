@@ -79,14 +79,30 @@ class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     retry_after_ms: int | None = None
 
 
+class ExpandedFrom(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What a user message was made of: a skill or a template, by its name, and what was given with it.
+
+    ``digest`` is the first 32 hexadecimal digits of SHA-256 over the file as it was then. ``arguments`` of a skill is
+    the text that stands behind it, if there is one.
+    """
+
+    kind: Literal["skill", "template"]
+    name: str
+    digest: str
+    arguments: tuple[str, ...] = ()
+    named: dict[str, str] = {}
+
+
 class UserMessage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="role", tag="user"):
     """What the application or its user says to the model.
 
     ``sent_at`` of any message is when it was said, in milliseconds, if it was said before its entry was written.
+    ``expanded_from`` says which skill or template it was made of; its content is what that said then.
     """
 
     content: tuple[UserPart, ...]
     sent_at: int | None = None
+    expanded_from: ExpandedFrom | None = None
 
 
 class AssistantMessage(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from agentlane.data.border import clean_text
+from agentlane.data.border import clean_object, clean_text
 from agentlane.data.digests import digest
-from agentlane.data.messages import ImagePart, TextPart, UserMessage, UserPart, user
+from agentlane.data.messages import ExpandedFrom, ImagePart, TextPart, UserMessage, UserPart, user
 from agentlane.errors import InvalidMessage
 
 _NAME = "[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
@@ -30,7 +31,22 @@ class Prompt(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind"
     messages: tuple[UserMessage, ...] = ()
 
 
-Request: TypeAlias = Prompt
+class Skill(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="skill"):
+    """Ask the agent with one of its skills: what the skill says, and ``text`` behind it, become one user message."""
+
+    name: str
+    text: str = ""
+
+
+class Template(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="template"):
+    """Ask the agent with one of its templates, and its arguments by position and by name."""
+
+    name: str
+    arguments: Sequence[str] = ()
+    named: Mapping[str, str] = {}
+
+
+Request: TypeAlias = Prompt | Skill | Template
 """What ``accept`` takes."""
 
 
@@ -41,10 +57,11 @@ class RequestInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     digest: str
 
 
-def prompt_messages(request: Prompt) -> tuple[UserMessage, ...]:
+def prompt_messages(request: object) -> tuple[UserMessage, ...]:
     """The checked user messages of ``request``; raises ``InvalidMessage`` with the path of what is wrong."""
     if not isinstance(request, Prompt):
-        raise InvalidMessage(f"request: a Prompt is needed here, not {type(request).__name__}; write Prompt('...')")
+        write = "give agent.expand(...) of it" if isinstance(request, Skill | Template) else "write Prompt('...')"
+        raise InvalidMessage(f"request: a Prompt is needed here, not {type(request).__name__}; {write}")
     given = _items(request.messages, "prompt.messages")
     images = [
         _checked_image(image, f"prompt.images[{index}]")
@@ -71,7 +88,44 @@ def checked_user(message: object, path: str) -> UserMessage:
     return UserMessage(
         content=tuple(checked_part(part, f"{path}.content[{i}]") for i, part in enumerate(content)),
         sent_at=checked_time(message.sent_at, f"{path}.sent_at"),
+        expanded_from=_checked_origin(message.expanded_from, f"{path}.expanded_from"),
     )
+
+
+def _checked_origin(origin: object, path: str) -> ExpandedFrom | None:
+    if origin is None:
+        return None
+    if not isinstance(origin, ExpandedFrom) or origin.kind not in ("skill", "template"):
+        raise InvalidMessage(f"{path}: it must be as agent.expand made it, or None", path=path)
+    return ExpandedFrom(
+        kind=origin.kind,
+        name=clean_text(origin.name, f"{path}.name"),
+        digest=clean_text(origin.digest, f"{path}.digest"),
+        arguments=_texts(origin.arguments, f"{path}.arguments"),
+        named=_named_texts(origin.named, f"{path}.named"),
+    )
+
+
+def checked_named(request: Skill | Template) -> Skill | Template:
+    """A clean copy of a request for a skill or a template; raises ``InvalidMessage`` with the path of what is wrong."""
+    if isinstance(request, Skill):
+        return Skill(clean_text(request.name, "skill.name"), clean_text(request.text, "skill.text"))
+    return Template(
+        clean_text(request.name, "template.name"),
+        _texts(request.arguments, "template.arguments"),
+        _named_texts(request.named, "template.named"),
+    )
+
+
+def _texts(given: object, path: str) -> tuple[str, ...]:
+    return tuple(clean_text(each, f"{path}[{i}]") for i, each in enumerate(_items(given, path)))  # type: ignore[arg-type]
+
+
+def _named_texts(given: object, path: str) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for name, text in clean_object(given, path).items():
+        named[name] = clean_text(text, f"{path}.{name}")
+    return dict(sorted(named.items()))
 
 
 def checked_time(value: object, path: str) -> int | None:
@@ -112,6 +166,11 @@ def _short(text: str) -> str:
 def request_digest(lane: str, messages: tuple[UserMessage, ...]) -> str:
     """SHA-256 over the lane's name and the messages in their stored form, cut to 128 bits."""
     return digest(lane.encode(), b"|", msgspec.json.encode(messages))
+
+
+def named_digest(lane: str, request: Skill | Template) -> str:
+    """The same of a request for a skill or a template as it was given, so that it does not change with their files."""
+    return digest(lane.encode(), b"|", msgspec.json.encode(request, order="sorted"))
 
 
 def _items(value: object, path: str) -> tuple[object, ...]:

@@ -43,7 +43,7 @@ def launch_request(
 
     def build(instructions: str) -> ModelRequest:
         return ModelRequest(
-            instructions=instructions,
+            instructions=agent.shown_instructions(instructions, config.tools),
             messages=messages,
             tools=tuple(agent.tools[name].shown() for name in config.tools if name in agent.tools),
             settings=deepcopy(settings),  # an adapter may keep or change it

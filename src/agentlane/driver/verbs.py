@@ -13,7 +13,17 @@ from agentlane.data import addresses, codec
 from agentlane.data.messages import ModelIdentity, UserMessage
 from agentlane.data.operations import AskedModel, Checkpoint, Generating, LaneConfig, LaneState, OperationMeta
 from agentlane.data.reads import id_text
-from agentlane.data.requests import Request, RequestInfo, prompt_messages, request_digest
+from agentlane.data.requests import (
+    Prompt,
+    Request,
+    RequestInfo,
+    Skill,
+    Template,
+    checked_named,
+    named_digest,
+    prompt_messages,
+    request_digest,
+)
 from agentlane.data.results import Admitted, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import queueing
@@ -29,6 +39,7 @@ from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.queueing import Again
 from agentlane.driver.reserved import check_free_id, check_no_open_call
 from agentlane.errors import (
+    AgentLaneError,
     InvalidMessage,
     LaneBusy,
     NoActiveOperation,
@@ -51,6 +62,8 @@ class Prepared(NamedTuple):
     kind: str
     digest: str
     sealed: tuple[tuple[bytes, UserMessage], ...]
+    refused: AgentLaneError | None = None
+    """Why nothing can be made of it here and now; a request that was accepted once is still the same."""
 
     @property
     def size_bytes(self) -> int:
@@ -74,13 +87,13 @@ async def accept(
     """Commit a request as the lane's open operation. See ``AgentLane.accept``."""
     runtime = lane.runtime
     lane.check_writable()
-    prepared = prepare(lane, request)
+    prepared = prepare(lane, request, agent)
     id = runtime.ids.new() if operation_id is None else check_name(operation_id, "operation id")
     await lane.load()
     inside = lane.idle.inside()
     while True:
         if prepared.lane != lane.name:
-            prepared = prepare(lane, request)
+            prepared = prepare(lane, request, agent)
         settled_count = runtime.settled_count
         if operation_id is not None and (record := await stored_result(lane, id)) is not None:
             return _same_request(record.lane, record.request_digest, record.inputs, id, prepared, lane)
@@ -96,8 +109,13 @@ async def accept(
             return outcome
 
 
-def prepare(lane: LaneCore, request: Request) -> Prepared:
-    """A request's messages, checked and encoded; raises ``InvalidMessage``, ``PayloadTooLarge``."""
+def prepare(lane: LaneCore, request: Request, agent: Agent[Any, Any] | None = None) -> Prepared:
+    """A request's messages, checked and encoded; raises ``InvalidMessage``, ``PayloadTooLarge``.
+
+    Skills and templates are those of ``agent``; without one only a prompt is taken.
+    """
+    if agent is not None and isinstance(request, Skill | Template):
+        return _expanded(lane, agent, checked_named(request))
     messages = prompt_messages(request)
     if len(messages) > PROMPT_MESSAGES_MAX:
         raise InvalidMessage(f"prompt: {len(messages)} messages; at most {PROMPT_MESSAGES_MAX} are taken at once")
@@ -108,6 +126,17 @@ def prepare(lane: LaneCore, request: Request) -> Prepared:
             sealed.append((payload, copy))
     check_input([payload for payload, _ in sealed], "prompt")
     return Prepared(lane.name, "prompt", request_digest(lane.name, messages), tuple(sealed))
+
+
+def _expanded(lane: LaneCore, agent: Agent[Any, Any], request: Skill | Template) -> Prepared:
+    """A request for a skill or a template; its digest is of what was asked for, not of what it became."""
+    kind = "skill" if isinstance(request, Skill) else "template"
+    digest = named_digest(lane.name, request)
+    try:
+        prompt = Prompt(messages=(agent.expand(request),))
+        return prepare(lane, prompt)._replace(kind=kind, digest=digest)
+    except AgentLaneError as refused:
+        return Prepared(lane.name, kind, digest, (), refused)
 
 
 def decide_accept(
@@ -145,6 +174,8 @@ def decide_accept(
         )
     if lane.config is None or lane.state is None:
         raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
+    if prepared.refused is not None:
+        raise prepared.refused
     config = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
     draft = PathDraft(lane.name, lane.tip)
     repair(lane, draft)
