@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}
 _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\r", "e": "\x1b", "0": "\0", " ": " "}
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _SINGLE = re.compile(r"'((?:[^']|'')*)'")
-_NOT_TEXT = ("[", "{", "&", "*", "!", "%", "@", "`", "]", "}", ",", "- ", "? ", ": ")
+_NOT_TEXT = ("[", "{", "&", "*", "!", "%", "@", "`", "]", "}", ",", "|", ">", "- ", "? ", ": ")
 _NULL = ("~", "null", "Null", "NULL")
 
 
@@ -109,12 +109,12 @@ def _text(key: str, value: _Value) -> str:
     """The text of one key, its lines joined."""
     line, head, rest = value
     for number, each in enumerate(rest, start=line + 1):
-        if head and each.startswith("-"):
-            raise Malformed(number, f"{key}: it has a text, and a list behind it")
+        if each.startswith("-"):
+            raise Malformed(number, f"{key}: this is a list, and a text is needed; put it in quotes")
     if head.startswith(("|", ">")):
         if _HEADER.fullmatch(head) is None:
             raise Malformed(line, f"{key}: {_shown(head)} begins a block of lines and has more than that in its line")
-        return _joined(_block(key, line, rest))
+        return _joined(_block(key, line, head, rest))
     pieces = [(line, head)] if head and not head.startswith("#") else []
     pieces += [(number, each.strip()) for number, each in enumerate(rest, start=line + 1)]
     while pieces and (not pieces[-1][1] or pieces[-1][1].startswith("#")):
@@ -125,17 +125,20 @@ def _text(key: str, value: _Value) -> str:
         return ""
     first = pieces[0][1]
     if first.startswith(('"', "'")):
-        return _quoted(key, pieces[0][0], " ".join(each for _, each in pieces))
+        return _quoted(key, pieces[0][0], "\n".join(each for _, each in pieces))
     return _plain(key, pieces)
 
 
-def _block(key: str, line: int, rest: list[str]) -> list[str]:
-    indent: int | None = None
+def _block(key: str, line: int, head: str, rest: list[str]) -> list[str]:
+    said = re.search(r"^.[+-]?([1-9])", head)
+    indent = int(said[1]) if said else None
+    blank = 0
     for number, each in enumerate(rest, start=line + 1):
-        if not each.strip():
-            continue
         spaces = len(each) - len(each.lstrip(" "))
-        if not spaces or (indent is not None and spaces < indent):
+        if not each.strip():
+            blank = max(blank, spaces) if indent is None else 0
+            continue
+        if not spaces or spaces < (blank if indent is None else indent):
             raise Malformed(number, f"{key}: it is indented less than the line that its block begins with")
         indent = spaces if indent is None else indent
     return rest
@@ -146,7 +149,7 @@ def _quoted(key: str, line: int, text: str) -> str:
     if found is None:
         raise Malformed(line, f"{key}: its quote {text[0]} is never closed")
     behind = text[found.end() :]
-    if behind and not re.match(r"[ ]+#", behind):
+    if behind and not re.fullmatch(r"[ ]+#[^\n]*", behind):
         raise Malformed(line, f"{key}: behind its closing quote stands {_shown(behind.strip())}")
     if text[0] == "'":
         return _joined([found[1].replace("''", "'")])
