@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from agentlane import (
+    Agent,
     ExternalReason,
     Prompt,
+    Template,
     TextPart,
     Usage,
     UserMessage,
@@ -57,6 +59,14 @@ async def accept_again(world: World) -> Call:
     lane = await world.lane()
     await lane.run("hello", operation_id="op")
     return lambda: lane.accept(Prompt("hello"), operation_id="op")
+
+
+@recipe("AgentLane.accept", case="a template")
+async def accept_a_template(world: World) -> Call:
+    file = world.folder / "hello.md"
+    file.write_text("hello $1")
+    lane = await world.session.lane("main", Agent(model=world.talker, templates=[file]))
+    return lambda: lane.accept(Template("hello", ["Ada"]), operation_id="op")
 
 
 @recipe("accept")

@@ -13,6 +13,7 @@ from agentlane.data.entries import Custom
 from agentlane.data.messages import (
     AssistantMessage,
     ErrorInfo,
+    ExpandedFrom,
     ImagePart,
     ModelIdentity,
     PartDelta,
@@ -122,6 +123,16 @@ BODIES = {
     "custom.bare": Custom(type="note"),
     "custom.full": Custom(type="note", data={"by": "me"}),
     "user.sent": UserMessage(content=(TEXT,), sent_at=1_700_000_000_000),
+    "user.template": UserMessage(
+        content=(TextPart(text="Review a.py."),),
+        expanded_from=ExpandedFrom(
+            kind="template", name="review", digest="d" * 32, arguments=("a.py",), named={"depth": "full"}
+        ),
+    ),
+    "user.skill": UserMessage(
+        content=(TextPart(text='<skill name="pdf">\nOpen it.\n</skill>'),),
+        expanded_from=ExpandedFrom(kind="skill", name="pdf", digest="d" * 32),
+    ),
     "assistant.sent": AssistantMessage(content=(), stop_reason="stop", sent_at=1_700_000_000_001),
     "tool_result.sent": ToolResultMessage(call_id="toolu_1", name="read", content=(), sent_at=1_700_000_000_002),
     "custom.kept": Custom(
@@ -272,6 +283,7 @@ SAMPLES: dict[str, Sample] = {
     **{f"op.state.{name}.timed": Sample(codec.STATE, state) for name, state in TIMED.items()},
     "op.meta": Sample(codec.META, META),
     "op.meta.retry": Sample(codec.META, replace(META, retry_of="op-0")),
+    "op.meta.template": Sample(codec.META, replace(META, request=RequestInfo(kind="template", digest="d" * 32))),
     "op.meta.child": Sample(codec.META, CHILD_META),
     "op.config.bare": Sample(codec.CONFIG, OperationConfig(agent="coder")),
     "op.config.asked": Sample(

@@ -79,6 +79,8 @@ def test_every_kind_of_stored_record_has_a_sample() -> None:
         entries.Entry,
         inbox.Queued,
         requests.Prompt,
+        requests.Skill,
+        requests.Template,
         results.Admitted,
         results.Settled,
         results.RetryReason,

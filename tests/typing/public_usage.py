@@ -5,8 +5,9 @@ It is never run. Each ``type: ignore`` is a claim that the line is an error of t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, assert_never, assert_type
 
 from msgspec import Struct
@@ -53,7 +54,11 @@ from agentlane import (
     RunInfo,
     Session,
     Settled,
+    Skill,
+    SkillDefinition,
     StreamItem,
+    Template,
+    TemplateDefinition,
     TextPart,
     Tool,
     ToolContext,
@@ -258,6 +263,17 @@ async def verbs(lane: AgentLane[Deps]) -> None:
     assert_type(await drive(lane, "op"), Settled | Waiting)
     assert_type(await request_abort(lane, "op"), AbortReceipt)
     assert_type(await requestAbort(lane, "op"), AbortReceipt)
+
+
+async def skills_and_templates(lane: AgentLane[Any]) -> None:
+    made = Agent(model=EchoModel(), skills="skills", templates=[Path("templates"), "more/ask.md"])
+    assert_type(made.skills, Mapping[str, SkillDefinition])
+    assert_type(made.templates["ask"], TemplateDefinition)
+    assert_type(made.expand(Template("ask", ["Ada"], {"how": "well"})), UserMessage)
+    assert_type(await lane.accept(Skill("pdf", "page 2")), Admitted)
+    assert_type(await lane.run(Template("ask", ("Ada",)), operation_id="op"), OperationResult)
+    made.expand(Prompt("x"))  # type: ignore[arg-type]
+    Agent(model=EchoModel(), skills=3)  # type: ignore[arg-type]
 
 
 async def errors(lane: AgentLane[Any]) -> None:
