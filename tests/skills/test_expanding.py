@@ -80,6 +80,11 @@ def test_what_is_missing_or_unknown_is_named(
         assert each in str(error.value)
 
 
+def test_each_missing_one_is_named_with_its_own_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidMessage, match=r"\$\{a\} \(line 2\), \$\{b\} \(line 4\), \$\{c\} \(line 5\);"):
+        expanded(tmp_path, "\n${a}\n\n${b} ${a}\n$$ ${c}")
+
+
 def test_a_template_without_places_takes_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidMessage, match="no place for 'x'; it takes no arguments"):
         agent_with(tmp_path, "hello").expand(Template("t", ["x"]))
@@ -158,6 +163,21 @@ def test_the_message_says_what_it_was_made_of(tmp_path: Path) -> None:
         kind="skill", name="pdf", digest=agent.skills["pdf"].digest, arguments=("the second page",)
     )
     assert agent.expand(Skill("pdf")).content == (TextPart(text=shown),)
+
+
+def test_an_agent_keeps_what_it_read(tmp_path: Path) -> None:
+    """The text and its digest belong together, whatever becomes of the file; another agent reads anew."""
+    folder = write_skill(tmp_path / "skills", "pdf", "first")
+    file = write_template(tmp_path / "templates", "ask", "first")
+    agent: Agent = agent_of(skills=tmp_path / "skills", templates=tmp_path / "templates")
+    before = agent.expand(Skill("pdf")), agent.expand(Template("ask"))
+    write_skill(tmp_path / "skills", "pdf", "second")
+    file.write_text("second $1")
+
+    assert (agent.expand(Skill("pdf")), agent.expand(Template("ask"))) == before
+    again: Agent = agent_of(skills=folder, templates=[file])
+    assert "second" in str(again.expand(Skill("pdf"))) and again.templates["ask"].arguments == ("$1",)
+    assert again.skills["pdf"].digest != agent.skills["pdf"].digest
 
 
 def test_other_verbs_say_how_to_be_given_one() -> None:

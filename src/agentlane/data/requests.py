@@ -95,7 +95,7 @@ def checked_user(message: object, path: str) -> UserMessage:
 def _checked_origin(origin: object, path: str) -> ExpandedFrom | None:
     if origin is None:
         return None
-    if not isinstance(origin, ExpandedFrom) or origin.kind not in ("skill", "template"):
+    if not isinstance(origin, ExpandedFrom):
         raise InvalidMessage(f"{path}: it must be as agent.expand made it, or None", path=path)
     return ExpandedFrom(
         kind=origin.kind,
@@ -125,7 +125,7 @@ def _named_texts(given: object, path: str) -> dict[str, str]:
     named: dict[str, str] = {}
     for name, text in clean_object(given, path).items():
         named[name] = clean_text(text, f"{path}.{name}")
-    return dict(sorted(named.items()))
+    return named
 
 
 def checked_time(value: object, path: str) -> int | None:
