@@ -140,8 +140,7 @@ from agentlane.lane import AgentLane, accept, drive, request_abort, requestAbort
 from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, OutputSchema, StreamItem, ToolDefinition
 from agentlane.opening import SessionOpener, open_session
 from agentlane.session import Session
-from agentlane.skills.skills import Folders, SkillDefinition
-from agentlane.skills.templates import TemplateDefinition
+from agentlane.skills.definitions import Folders, SkillDefinition, TemplateDefinition
 from agentlane.stream import OperationStream
 from agentlane.tool import PendingResult, RetryTool, Tool, ToolOptions, ToolResult, tool
 from agentlane.tool_context import ToolContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from msgspec import UNSET, Struct
 from typing_extensions import TypeVar
@@ -19,10 +19,11 @@ from agentlane.hooks import Hook
 from agentlane.model import Model
 from agentlane.names import check_name
 from agentlane.output import OutputType
-from agentlane.skills.load_skill import load_skill_tool
-from agentlane.skills.skills import LOAD_SKILL, Folders, SkillDefinition, Skills
-from agentlane.skills.templates import TemplateDefinition, Templates
+from agentlane.skills.definitions import LOAD_SKILL, Folders, SkillDefinition, TemplateDefinition, unknown
 from agentlane.tool import Tool
+
+if TYPE_CHECKING:
+    from agentlane.skills.library import Library
 
 Deps = TypeVar("Deps", default=Any)
 Output = TypeVar("Output", default=str)
@@ -146,9 +147,7 @@ class Agent(Generic[Deps, Output]):
             if each_tool.name in self.tools:
                 raise InvalidDefinition(f"agent {self.name!r}: two tools are named {each_tool.name!r}")
             self.tools[each_tool.name] = each_tool
-        self._skills = Skills(self.name, skills)
-        self._templates = Templates(self.name, templates)
-        self._add_skill_tool()
+        self._library = self._read(skills, templates)
         self.max_follow_ups = _at_least("max_follow_ups", max_follow_ups, 0)
         self.hooks: tuple[Hook, ...] = self._checked_hooks(hooks)
         self._check_that_it_reads_back()
@@ -159,12 +158,12 @@ class Agent(Generic[Deps, Output]):
     @property
     def skills(self) -> Mapping[str, SkillDefinition]:
         """Its skills by name, in the order of the names."""
-        return dict(self._skills.all)
+        return {} if self._library is None else dict(self._library.skills.all)
 
     @property
     def templates(self) -> Mapping[str, TemplateDefinition]:
         """Its templates by name, in the order of the names."""
-        return dict(self._templates.all)
+        return {} if self._library is None else dict(self._library.templates.all)
 
     def expand(self, request: Skill | Template) -> UserMessage:
         """The message that ``accept`` places for a skill or a template: for verbs that take messages, and to look at.
@@ -176,13 +175,17 @@ class Agent(Generic[Deps, Output]):
         if not isinstance(request, Skill | Template):
             raise InvalidMessage(f"request: a Skill or a Template is needed here, not {type(request).__name__}")
         clean = checked_named(request)
-        return self._skills.expand(clean) if isinstance(clean, Skill) else self._templates.expand(clean)
+        if self._library is None:
+            raise unknown("skill" if isinstance(clean, Skill) else "template", clean.name, ())
+        return self._library.expand(clean)
 
     def shown_instructions(self, instructions: str, tools: Sequence[str]) -> str:
         """Instructions as the model is shown them: with the list of skills, if it has the tool that reads them."""
-        listed = self._skills.listed
-        if not listed or LOAD_SKILL not in tools or LOAD_SKILL not in self.tools:
+        if self._library is None or self._library.tool is None:
             return instructions
+        if LOAD_SKILL not in tools or LOAD_SKILL not in self.tools:
+            return instructions
+        listed = self._library.skills.listed
         return f"{instructions}\n\n{listed}" if instructions else listed
 
     def model_identities(
@@ -221,15 +224,20 @@ class Agent(Generic[Deps, Output]):
             names[self.tools[name].name] = None
         return tuple(names)
 
-    def _add_skill_tool(self) -> None:
-        if not self._skills.all:
-            return
-        if LOAD_SKILL in self.tools:
-            raise InvalidDefinition(
-                f"agent {self.name!r}: a tool is named {LOAD_SKILL!r}, as the one that reads the agent's skills; "
-                "give it another name"
-            )
-        self.tools[LOAD_SKILL] = load_skill_tool(self._skills)
+    def _read(self, skills: Folders, templates: Folders) -> Library | None:
+        if all(isinstance(each, list | tuple) and not each for each in (skills, templates)):
+            return None
+        from agentlane.skills.library import Library  # not for a program whose agents have neither
+
+        library = Library(self.name, skills, templates)
+        if library.tool is not None:
+            if LOAD_SKILL in self.tools:
+                raise InvalidDefinition(
+                    f"agent {self.name!r}: a tool is named {LOAD_SKILL!r}, as the one that reads the agent's skills; "
+                    "give it another name"
+                )
+            self.tools[LOAD_SKILL] = library.tool
+        return library
 
     def _checked_instructions(self, instructions: object) -> Instructions:
         if isinstance(instructions, str):

@@ -10,6 +10,7 @@ ABSENT = (
     *("agentlane.forking", "agentlane.testing", "agentlane.storage.exchange", "agentlane.storage.indexed"),
     *("agentlane.storage.jsonl", "agentlane.storage.sqlite", "agentlane.storage.memory", "agentlane.storage.searching"),
     *("agentlane.histories.reading", "agentlane.histories.openai", "agentlane.histories.markdown"),
+    "agentlane.skills.library",
 )
 CODE = f"""
 import sys

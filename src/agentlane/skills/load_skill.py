@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from agentlane.data.border import clean_text
+from agentlane.skills.definitions import LOAD_SKILL
 from agentlane.skills.files import Unreadable
 from agentlane.skills.frontmatter import Malformed, decoded
-from agentlane.skills.skills import FILE_BYTES_MAX, LOAD_SKILL, SKILL_FILE, Skills
+from agentlane.skills.skills import FILE_BYTES_MAX, SKILL_FILE, Skills
 from agentlane.tool import RetryTool, Tool, ToolResult
 
 _DESCRIPTION = (

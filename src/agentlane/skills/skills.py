@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
 
-from msgspec import Struct
-
-from agentlane.data.border import clean_text
 from agentlane.data.digests import digest
 from agentlane.data.messages import ExpandedFrom, TextPart, UserMessage
 from agentlane.data.requests import Skill
-from agentlane.errors import InvalidDefinition, InvalidMessage
+from agentlane.errors import InvalidDefinition
+from agentlane.skills.definitions import LOAD_SKILL, Folders, SkillDefinition, unknown
 from agentlane.skills.files import Folder, Unreadable
 from agentlane.skills.frontmatter import Malformed, decoded, read_frontmatter
 
-Folders: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""One path, or several."""
-
 SKILL_FILE = "SKILL.md"
-LOAD_SKILL = "load_skill"
-"""The tool by which the model reads them."""
 
 FILE_BYTES_MAX = 262_144
 """How large a SKILL.md, a template, or a file beside a SKILL.md may be."""
@@ -34,29 +26,6 @@ NAME_LENGTH_MAX = 64
 DESCRIPTION_LENGTH_MAX = 1_024
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-
-
-class SkillDefinition(Struct, frozen=True, kw_only=True):
-    """A skill as it was read when its agent was defined.
-
-    ``body`` is the Markdown behind the frontmatter, ``file`` where it was read, ``digest`` the first 32 hexadecimal
-    digits of SHA-256 over that file. ``files`` are the first hundred files beside it, as paths from its folder on.
-    """
-
-    name: str
-    description: str
-    body: str
-    digest: str
-    file: str
-    files: tuple[str, ...] = ()
-
-    def text(self) -> str:
-        """What the model is shown of it."""
-        shown = f'<skill name="{self.name}">\n{self.body}\n</skill>'
-        if not self.files:
-            return shown
-        listed = "\n".join(f"- {clean_text(file)}" for file in self.files)
-        return f"{shown}\n\nFiles of this skill, which `{LOAD_SKILL}` reads with `file`:\n{listed}"
 
 
 class Skills:
@@ -96,14 +65,6 @@ class Skills:
         arguments = (request.text,) if request.text else ()
         origin = ExpandedFrom(kind="skill", name=skill.name, digest=skill.digest, arguments=arguments)
         return UserMessage(content=tuple(parts), expanded_from=origin)
-
-
-def unknown(what: str, name: str, known: Mapping[str, object]) -> InvalidMessage:
-    """The error for a name that an agent has nothing of."""
-    there = ", ".join(sorted(known)) or "none"
-    return InvalidMessage(
-        f"{what}.name: there is no {what} {name!r}; there are: {there}", path=f"{what}.name", wanted=name
-    )
 
 
 class reading:

@@ -12,16 +12,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from agentlane.data.digests import digest
 from agentlane.data.messages import ExpandedFrom, TextPart, UserMessage
 from agentlane.data.requests import Template
 from agentlane.errors import InvalidDefinition, InvalidMessage, InvalidName, PayloadTooLarge
 from agentlane.names import check_name
+from agentlane.skills.definitions import Folders, TemplateDefinition, unknown
 from agentlane.skills.files import Folder, Unreadable
 from agentlane.skills.frontmatter import Malformed, decoded, read_frontmatter
-from agentlane.skills.skills import DEFINITIONS_MAX, FILE_BYTES_MAX, Folders, found_folders, reading, unknown
+from agentlane.skills.skills import DEFINITIONS_MAX, FILE_BYTES_MAX, found_folders, reading
 
 ALL = "ARGUMENTS"
 POSITION_MAX = 99
@@ -35,21 +34,6 @@ _INNER = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*|[1-9][0-9]*)(?::-(.*))?")
 class _Place(NamedTuple):
     key: str
     line: int
-
-
-class TemplateDefinition(Struct, frozen=True, kw_only=True):
-    """A template as it was read when its agent was defined.
-
-    ``arguments`` are those it takes, as they are written in it (``$1``, ``${depth:-full}``), in the order of their
-    first places. ``file`` is where it was read, ``digest`` the first 32 hexadecimal digits of SHA-256 over that file.
-    """
-
-    name: str
-    description: str
-    body: str
-    arguments: tuple[str, ...]
-    digest: str
-    file: str
 
 
 class _Parsed(NamedTuple):
