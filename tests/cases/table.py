@@ -400,6 +400,7 @@ case(
     "tests/data/test_border.py::test_surrogate_pairs_are_joined_and_lone_ones_replaced",
     "tests/data/test_ground.py::test_a_name_outside_the_pattern_is_refused",
     f"{ODD}::test_copies_of_every_kind_are_the_same_in_every_store",
+    "tests/skills/test_accepting.py::test_odd_text_in_arguments_is_stored_by_the_rule_for_all_text",
 )
 case(
     "R69",
@@ -408,6 +409,7 @@ case(
     "tests/session/test_values.py::test_json_data_round_trips",
     "tests/session/test_alike.py::test_one_life_on_every_backend_is_told_the_same",
     "tests/storage/test_sqlite_commits.py::test_payloads_are_text_and_come_back_byte_for_byte",
+    "tests/skills/test_accepting.py::test_odd_text_in_arguments_is_stored_by_the_rule_for_all_text",
     "tests/data/test_ground.py::test_a_name_outside_the_pattern_is_refused",
     f"{ODD}::test_copies_of_every_kind_are_the_same_in_every_store",
     f"{ODD}::test_a_line_of_megabytes_is_a_line",

@@ -150,6 +150,27 @@ async def test_what_cannot_be_expanded_is_not_accepted(place: Place, files: File
     assert (await lane.run("go", operation_id="op")).text == "done", "the id was not used"
 
 
+async def test_odd_text_in_arguments_is_stored_by_the_rule_for_all_text(place: Place, files: Files) -> None:
+    """A half character is replaced, in the text and in where it came from; everything else comes back as it was, and
+    the request is the same one again."""
+    given, kept = "\ud99c a\0b\u2028\r\x85", "\ufffd a\0b\u2028\r\x85"
+    session = await place.open()
+    lane = await session.lane("main", files.agent())
+    request = Template("ask", [given], {"how": given})
+    admitted = await lane.accept(request, operation_id="op")
+    await session.close()
+
+    session = await place.open()
+    model = ScriptedModel(["done"])
+    lane = await session.lane("main", files.agent(model=model))
+    assert await lane.accept(request, operation_id="op") == admitted
+    await lane.drive()
+    [message, _] = await lane.messages()
+    assert isinstance(message, UserMessage) and message.expanded_from is not None
+    assert said(message) == said(model.requests[0].messages[0]) == f"first {kept} {kept}"
+    assert (message.expanded_from.arguments, message.expanded_from.named) == ((kept,), {"how": kept})
+
+
 async def test_a_busy_lane_says_so_first(memory: Place, files: Files) -> None:
     lane = await (await memory.open()).lane("main", files.agent())
     await lane.accept(Prompt("x"), operation_id="op")
