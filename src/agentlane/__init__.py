@@ -144,6 +144,7 @@ from agentlane.skills.definitions import Folders, SkillDefinition, TemplateDefin
 from agentlane.stream import OperationStream
 from agentlane.tool import PendingResult, RetryTool, Tool, ToolOptions, ToolResult, tool
 from agentlane.tool_context import ToolContext
+from agentlane.tool_methods import tool_method, tools_of
 from agentlane.watch import Watch
 
 __all__ = [
@@ -333,4 +334,6 @@ __all__ = [
     "requestAbort",
     "request_abort",
     "tool",
+    "tool_method",
+    "tools_of",
 ]

@@ -1,14 +1,9 @@
-"""Tools: declaring them, the JSON Schema of their arguments, and checking arguments against it."""
+"""Tools: declaring them, and checking a model's arguments for them."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-import re
-import types
-import typing
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
@@ -21,6 +16,7 @@ from agentlane.data.operations import WHOLE_MAX, ReplayPolicy
 from agentlane.errors import InvalidDefinition, InvalidMessage
 from agentlane.model import ToolDefinition
 from agentlane.names import check_name
+from agentlane.signatures.signature import Signature, name_of, refuse_class, target_of
 from agentlane.tool_context import ToolContext
 
 P = ParamSpec("P")
@@ -102,7 +98,7 @@ class Tool(Generic[P, R]):
         for what, given in functions.items():
             if not callable(given):
                 raise InvalidDefinition(f"tool {name!r}: {what}={given!r} must be a function")
-        _refuse_class(name, function)
+        refuse_class(name, function)
         self.function = function
         self.description = description
         self.options = _checked_options(
@@ -125,9 +121,9 @@ class Tool(Generic[P, R]):
             )
         except (InvalidMessage, TypeError, ValueError) as error:
             raise InvalidDefinition(f"tool {name!r}: its description or parameters cannot be sent: {error}") from error
-        self.is_async = inspect.iscoroutinefunction(_target(function))
+        self.is_async = inspect.iscoroutinefunction(target_of(function))
         self._validate = validate
-        self._signature: _Signature | None = None
+        self._signature: Signature | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as if it were not a tool."""
@@ -206,16 +202,23 @@ def tool(
     """Make an async or plain function a tool. The schema comes from its signature, the texts from its docstring.
 
     A parameter annotated with ``ToolContext`` gets the call's context and is not shown to the model. Descriptions of
-    parameters are read from an ``Args:`` section. Plain functions run in a thread. See ``ToolOptions`` for the
-    options. A method is made a tool for one object: ``tool(obj.method)``, not in the class body.
+    parameters are read from the docstring, in the style of Google, NumPy or reStructuredText. Plain functions run in a
+    thread. See ``ToolOptions`` for the options. A method is made a tool for one object: ``tool(obj.method)``, or by
+    ``tools_of``; not in the class body.
 
-    Raises ``InvalidDefinition`` if the signature has no schema, and for a class or a method without its object.
+    A parameter may be text, a number, a bool, a list, tuple, set or dict, ``Literal``, an ``Enum``, a date, time, UUID,
+    decimal or path, a dataclass, ``TypedDict``, ``NamedTuple`` or msgspec ``Struct``, a choice or a recursion of these,
+    with constraints of ``msgspec.Meta`` or annotated-types; or whatever pydantic reads, if a type of pydantic is in it.
+    The schema is the same, byte for byte, in every process.
+
+    Raises ``InvalidDefinition`` if a parameter has no schema, naming it and the way out, and for a class or a method
+    without its object.
     """
 
     def build(function: Callable[P, R]) -> Tool[P, R]:
-        signature = _Signature(function)
+        signature = Signature(function)
         built = Tool(
-            _name_of(function) if name is None else name,
+            name_of(function) if name is None else name,
             function,
             description=signature.description if description is None else description,
             parameters=signature.schema,
@@ -232,118 +235,6 @@ def tool(
     return build if function is None else build(function)
 
 
-class _Signature:
-    """The arguments of a function as one record type, from which the schema and the check follow."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        name = _name_of(function)
-        _refuse_class(name, function)
-        try:
-            hints = typing.get_type_hints(_target(function), include_extras=True)
-            parameters = inspect.signature(function).parameters
-        except (NameError, TypeError, ValueError) as error:
-            raise InvalidDefinition(f"tool {name!r}: its signature cannot be read: {error}") from error
-        _refuse_unbound(name, function, parameters)
-        self.description, texts = _docstring(_target(function))
-        self._context: str | None = None
-        bound = function.keywords if isinstance(function, functools.partial) else {}
-        fields: list[Any] = []
-        for key, parameter in parameters.items():
-            if key in bound:
-                continue  # a partial has it already
-            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise InvalidDefinition(
-                    f"tool {name!r}: parameter {key!r} must be an ordinary one that can be given by name"
-                )
-            if key.startswith("__"):
-                raise InvalidDefinition(
-                    f"tool {name!r}: parameter {key!r} must not begin with two underscores; give it another name"
-                )
-            hint = hints.get(key, Any)
-            if _is_context(hint):
-                if self._context is not None:
-                    raise InvalidDefinition(
-                        f"tool {name!r}: two parameters, {self._context!r} and {key!r}, are contexts"
-                    )
-                self._context = key
-                continue
-            fields.append(_field(key, hint, parameter.default, texts.get(key)))
-        try:
-            self._record = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-            self.schema = _inlined(msgspec.json.schema(self._record))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidDefinition(f"tool {name!r}: no JSON Schema for its parameters: {error}") from error
-        self._names = tuple(self._record.__struct_fields__)
-
-    def convert(self, arguments: dict[str, Any]) -> Any:
-        return msgspec.convert(arguments, self._record)
-
-    def named(self, record: Any) -> dict[str, Any]:
-        return {name: getattr(record, name) for name in self._names}
-
-    def keywords(self, record: Any, context: ToolContext[Any]) -> dict[str, Any]:
-        keywords = self.named(record)
-        if self._context is not None:
-            keywords[self._context] = context
-        return keywords
-
-
-def _refuse_class(name: str, function: Callable[..., Any]) -> None:
-    if inspect.isclass(_target(function)):
-        raise InvalidDefinition(
-            f"tool {name!r}: a class cannot be a tool, for a call would give an object; make a tool of a function "
-            "that uses it, or of a method of one object: tool(obj.method)"
-        )
-
-
-def _refuse_unbound(name: str, function: Callable[..., Any], parameters: Mapping[str, object]) -> None:
-    """A method that no object is bound to would ask the model for the object."""
-    first = next(iter(parameters), "")
-    within = getattr(_target(function), "__qualname__", "").rpartition(".")[0]
-    bound = function.keywords if isinstance(function, functools.partial) else {}
-    if first in ("self", "cls") and first not in bound and within and not within.endswith("<locals>"):
-        raise InvalidDefinition(
-            f"tool {name!r}: it is a method of class {within!r} without an object, so the model would be asked for "
-            f"{first!r}; leave the method as it is and make a tool of it for one object: tool(obj.{name})"
-        )
-
-
-def _field(name: str, hint: Any, default: Any, text: str | None) -> tuple[Any, ...]:
-    annotated = typing.Annotated[hint, msgspec.Meta(description=text)] if text else hint
-    if default is inspect.Parameter.empty:
-        return (name, annotated)
-    if _is_mutable(default):
-        return (name, annotated, msgspec.field(default_factory=lambda: deepcopy(default)))
-    return (name, annotated, default)
-
-
-def _is_mutable(default: object) -> bool:
-    """Whether a call could change this default for the next one. (Others, sentinels say, keep their identity.)"""
-    if isinstance(default, type):
-        return False
-    records = isinstance(default, Struct) or hasattr(type(default), "__dataclass_fields__")
-    return records or isinstance(default, MutableSequence | MutableMapping | MutableSet)
-
-
-def _is_context(hint: Any) -> bool:
-    """Whether a parameter's type is the context: as such, of some dependencies, annotated, or optional."""
-    origin = typing.get_origin(hint)
-    if origin is typing.Annotated:
-        return _is_context(get_args(hint)[0])
-    if origin in (typing.Union, types.UnionType):
-        return any(map(_is_context, get_args(hint)))
-    return hint is ToolContext or origin is ToolContext
-
-
-def _target(function: Any) -> Any:
-    """What is run in the end: the function in a partial, the ``__call__`` of an object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isroutine(function) or inspect.isclass(function) or not callable(function):
-        return function
-    return type(function).__call__
-
-
 def _copied(value: Any) -> Any:
     """A copy of clean JSON data."""
     if type(value) is dict:
@@ -351,46 +242,6 @@ def _copied(value: Any) -> Any:
     if type(value) is list:
         return [_copied(item) for item in value]
     return value
-
-
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its outermost record at the top, as providers want it."""
-    definitions = dict(schema.get("$defs", {}))
-    top = definitions.pop(schema["$ref"].rsplit("/", 1)[-1]) if "$ref" in schema else dict(schema)
-    top = {key: value for key, value in top.items() if key != "title"}
-    if definitions:
-        top["$defs"] = definitions
-    return top
-
-
-_SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
-_END = re.compile(r"^(Returns?|Raises|Yields|Examples?|Notes?):\s*$")
-_ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
-
-
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """A docstring's description, and the texts of its ``Args:`` section."""
-    description: list[str] = []
-    texts: dict[str, str] = {}
-    section, current, indent = "description", "", 0
-    for line in (inspect.getdoc(function) or "").splitlines():
-        text = line.strip()
-        if _SECTION.match(line):
-            section, current, indent = "arguments", "", 0
-        elif _END.match(line):
-            section = "other"
-        elif section == "description":
-            description.append(line)
-        elif section == "arguments" and text:
-            depth = len(line) - len(line.lstrip())
-            indent = indent or depth
-            found = _ARGUMENT.match(text) if depth <= indent else None
-            if found:
-                current = found[1]
-                texts[current] = found[2]
-            elif current:
-                texts[current] = f"{texts[current]} {text}".strip()
-    return "\n".join(description).strip(), texts
 
 
 def _checked_options(name: str, options: ToolOptions) -> ToolOptions:
@@ -412,12 +263,6 @@ def _checked_options(name: str, options: ToolOptions) -> ToolOptions:
                 f"tool {name!r}: {key}={value!r} must be a positive whole number of at most {WHOLE_MAX}, or None"
             )
     return options
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _text_of(error: BaseException) -> str:

@@ -21,7 +21,10 @@ FLOORS = {
     "storage": {"storage"},
     "histories": {"histories"},
     "machine": {"machine"},
-    "declarations": {"agent", "agent_tool", "approval", "hooks", "model", "output", "skills", "tool", "tool_context"},
+    "declarations": {
+        *("agent", "agent_tool", "approval", "hooks", "model", "output", "signatures", "skills", "tool", "tool_context"),
+        "tool_methods",
+    },
     "driver": {"driver"},
     "objects": {
         *(
