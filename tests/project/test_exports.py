@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
-PLACES = ["agentlane", "agentlane.storage", "agentlane.testing"]
+PLACES = ["agentlane", "agentlane.storage", "agentlane.testing", "agentlane.tools.workspace"]
 
 
 @pytest.mark.parametrize("place", PLACES)

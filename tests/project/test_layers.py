@@ -43,7 +43,7 @@ FLOORS = {
     },
     "surface": {"__init__"},
     "testing": {"testing"},
-    "edges": {"cli", "host", "mcp", "models", "telemetry"},
+    "edges": {"cli", "host", "mcp", "models", "telemetry", "tools"},
 }
 
 # Which other floors each floor may import. Histories, storage, machine and declarations are siblings that never see

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
@@ -25,6 +26,23 @@ class ImagePart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True,
 
     data: str
     mime_type: str
+
+    @classmethod
+    def of(cls, data: bytes, mime_type: str | None = None) -> ImagePart | None:
+        """The bytes of an image as a part; None if no type is given and they are no PNG, JPEG, GIF or WebP."""
+        if mime_type is None:
+            mime_type = next((name for start, name in _IMAGES.items() if data.startswith(start)), None)
+            if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+                mime_type = "image/webp"
+        return None if mime_type is None else cls(data=b2a_base64(data, newline=False).decode(), mime_type=mime_type)
+
+
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
 
 
 class ThinkingPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="thinking"):

@@ -134,8 +134,10 @@ def _content(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple) and value and all(isinstance(item, TextPart | ImagePart) for item in value):
         return value
-    if isinstance(value, Struct):
+    if isinstance(value, Struct) or (hasattr(value, "__dataclass_fields__") and not isinstance(value, type)):
         value = msgspec.to_builtins(value)
+    elif hasattr(type(value), "__pydantic_fields__"):
+        value = value.model_dump(mode="json")
     return codec.encode(clean_json(value, "result")).decode()
 
 

@@ -76,7 +76,8 @@ class PydanticParameter:
             schemas.definitions[names[wanted]] = {}
         for wanted, name in names.items():
             schemas.definitions[name].update(_plain(definitions[wanted], names))
-        return _plain(raw, names)
+        plain: dict[str, Any] = _plain(raw, names)
+        return plain
 
     def convert(self, value: Any) -> Any:
         """The value that the function gets; ``ValueError`` that names each field that does not fit."""

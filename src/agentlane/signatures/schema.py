@@ -131,6 +131,8 @@ class Schemas:
                 | inspection.NamedTupleType()
             ):
                 return {"$ref": f"#/$defs/{self._defined(kind)}"}
+            case _:
+                pass
         cls = getattr(kind, "cls", type(kind))
         if cls is object:
             raise SchemaError(f"object has no schema; annotate it with Any, {_BY_HAND}")
@@ -224,7 +226,7 @@ def one_of(values: Iterable[Any]) -> dict[str, Any]:
 
 def fixed_array(items: Sequence[dict[str, Any]], least: int | None = None) -> dict[str, Any]:
     """A list of so many items. Providers want ``items`` and not ``prefixItems``: the order is told in words."""
-    schema = {"type": "array", "items": any_of(items) if items else {}}
+    schema: dict[str, Any] = {"type": "array", "items": any_of(items) if items else {}}
     schema |= {"minItems": len(items) if least is None else least, "maxItems": len(items)}
     if len({canonical(each) for each in items}) > 1:
         schema["description"] = "In this order: " + ", ".join(map(canonical, items)) + "."
