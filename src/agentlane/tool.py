@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 from msgspec import Struct
@@ -16,8 +16,11 @@ from agentlane.data.operations import WHOLE_MAX, ReplayPolicy
 from agentlane.errors import InvalidDefinition, InvalidMessage
 from agentlane.model import ToolDefinition
 from agentlane.names import check_name
-from agentlane.signatures.signature import Signature, name_of, refuse_class, target_of
+from agentlane.signatures.functions import name_of, refuse_class, target_of
 from agentlane.tool_context import ToolContext
+
+if TYPE_CHECKING:
+    from agentlane.signatures.signature import Signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -216,6 +219,8 @@ def tool(
     """
 
     def build(function: Callable[P, R]) -> Tool[P, R]:
+        from agentlane.signatures.signature import Signature  # what looks at types is not needed by every program
+
         signature = Signature(function)
         built = Tool(
             name_of(function) if name is None else name,

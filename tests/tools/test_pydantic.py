@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from agentlane import Agent, InvalidDefinition, Prompt, open_session
+from agentlane.data.messages import ToolCallPart
+from agentlane.driver.tool_results import seal_value
 from agentlane.testing import ScriptedModel, call
 from agentlane.tool import ArgumentsError, tool
 
@@ -225,3 +227,9 @@ async def test_the_model_is_told_and_mends_its_call() -> None:
         texts = [each.text for each in model.requests[-1].messages if each.__class__.__name__ == "ToolResultMessage"]
 
     assert "at `$.person.age`, got -1" in texts[0] and texts[1] == "hello Ann, 1"
+
+
+def test_a_model_is_a_result() -> None:
+    made = seal_value(ToolCallPart(id="c", name="t", arguments={}), Dog(kind="dog", loud=True), 1_000)
+
+    assert made.message.text == '{"kind":"dog","loud":true}' and not made.message.is_error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import math
@@ -44,6 +45,12 @@ class Found(Struct):
     lines: list[int] = []
 
 
+@dataclasses.dataclass
+class Place:
+    name: str
+    found: Found
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -58,6 +65,7 @@ class Found(Struct):
         ({"a": [1, None, "é"]}, ok(text('{"a":[1,null,"é"]}'))),
         (("x", 1), ok(text('["x",1]'))),
         (Found("a", [1]), ok(text('{"path":"a","lines":[1]}'))),
+        (Place("a", Found("b")), ok(text('{"name":"a","found":{"path":"b","lines":[]}}'))),
         (text("part"), ok(text("part"))),
         (IMAGE, ok(IMAGE)),
         ([text("a"), IMAGE], ok(text("a"), IMAGE)),

@@ -358,6 +358,32 @@ def test_an_alias_that_never_ends_is_refused() -> None:
         built(space["Json"])
 
 
+@pytest.mark.parametrize(
+    ("hint", "given", "told"),
+    [
+        (Query, {"text": "a", "kind": []}, "unknown field `kind` - at `$.x`; it has `text`, `kinds`, `at`"),
+        (list[Options], [{"path": "a"}, {"path": "b", "deep": 1}], "unknown field `deep` - at `$.x[1]`"),
+        (dict[str, Node | None], {"k": {"label": "a", "children": [{"label": "b", "x": 1}]}}, "at `$.x.k.children[0]`"),
+        (Cat | Dog, {"type": "cat", "lives": 1, "tail": 2}, "unknown field `tail` - at `$.x`"),
+        (Cat | Dog, {"type": "cat", "name": "rex"}, "unknown field `name` - at `$.x`; it has `type`, `lives`"),
+        (tuple[int, Node], [1, {"label": "a", "up": 2}], "unknown field `up` - at `$.x[1]`"),
+    ],
+    ids=str,
+)
+def test_what_the_schema_forbids_is_told_in_records_too(hint: Any, given: Any, told: str) -> None:
+    """A field that is misspelt must not be left out in silence."""
+    with pytest.raises(ArgumentsError) as caught:
+        built(hint).check({"x": given}, None)
+
+    assert told in str(caught.value)
+
+
+def test_a_record_of_a_choice_is_judged_by_its_own_fields() -> None:
+    assert value(Cat | Dog, {"type": "cat", "lives": 1}) == Cat(1)
+    assert value(Cat | Dog, {"type": "dog", "name": "rex"}) == Dog("rex")
+    assert value(dict[str, Any] | None, {"any": {"thing": 1}}) == {"any": {"thing": 1}}
+
+
 # One text in every process.
 
 SCRIPT = """

@@ -76,9 +76,12 @@ from agentlane import (
     request_abort,
     requestAbort,
     tool,
+    tool_method,
+    tools_of,
 )
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore, Store
 from agentlane.testing import FaultPlan, ScriptedModel, answer, call, fail, hang, say
+from agentlane.tools.workspace import Workspace, WorkspaceLimits
 
 
 @dataclass
@@ -126,6 +129,23 @@ async def tools_are_still_functions(ctx: ToolContext[Deps]) -> None:
     assert_type(await charge(cents=3, ctx=ctx), ToolResult)
     await plain("three")  # type: ignore[arg-type]
     look_up()  # type: ignore[call-arg]
+
+
+class Basket:
+    @tool_method
+    def put(self, item: str) -> int:
+        return len(item)
+
+    @tool_method(replay="safe", name="listed")
+    async def contents(self) -> list[str]:
+        return []
+
+
+async def marked_methods_are_still_methods(basket: Basket) -> None:
+    assert_type(basket.put("a"), int)
+    assert_type(await basket.contents(), list[str])
+    basket.put(5)  # type: ignore[arg-type]
+    Agent(model=EchoModel(), tools=[*tools_of(basket), *Workspace(".", limits=WorkspaceLimits()).tools()])
 
 
 @tool(replay="often")  # type: ignore[call-overload, untyped-decorator]

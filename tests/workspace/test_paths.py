@@ -1,4 +1,4 @@
-"""Claim: no path that a model gives leads out of the folder, whatever links are in it and whoever changes it meanwhile."""
+"""Claim: no path that a model gives leads out of the folder, whatever links are in it and whoever changes it."""
 
 from __future__ import annotations
 

@@ -16,8 +16,10 @@ from msgspec import NODEFAULT, Struct
 from agentlane.errors import InvalidDefinition
 from agentlane.signatures.constraints import SchemaError, with_constraints
 from agentlane.signatures.docstrings import read_docstring
+from agentlane.signatures.functions import name_of, refuse_class, target_of
 from agentlane.signatures.models_of_pydantic import PydanticParameter, is_pydantics, unfolded
 from agentlane.signatures.schema import PATHS, Schemas, default_as_json, described, record, with_more
+from agentlane.signatures.unknown import unknown_field
 from agentlane.tool_context import ToolContext
 
 
@@ -48,12 +50,18 @@ class Signature:
         self._names = tuple(self._record.__struct_fields__)
         required = (each[0] for each in self._fields if len(each) == 2)
         self.schema = record(self._properties, required)
+        self._holds_records = bool(self._schemas.definitions)
         if self._schemas.definitions:
             self.schema["$defs"] = self._schemas.definitions
 
     def convert(self, arguments: dict[str, Any]) -> Any:
         """The arguments as a record; an exception of any kind for those that do not fit."""
         made = msgspec.convert(arguments, self._record, dec_hook=_decoded)
+        if self._holds_records:
+            for key, value in arguments.items():
+                told = unknown_field(value, self._properties[key], self._schemas.definitions, f"$.{key}")
+                if told is not None and key not in self._pydantics:
+                    raise ValueError(told)
         for key, parameter in self._pydantics.items():
             if key in arguments:
                 setattr(made, key, parameter.convert(arguments[key]))
@@ -109,31 +117,6 @@ class Signature:
             shown = default_as_json(default)
             more |= {} if shown is NODEFAULT else {"default": shown}
         self._properties[key] = with_more(schema, more)
-
-
-def target_of(function: Any) -> Any:
-    """What is run in the end: the function in a partial, the ``__call__`` of an object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isroutine(function) or inspect.isclass(function) or not callable(function):
-        return function
-    return type(function).__call__
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """The name that a tool made of it has if it is given none."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def refuse_class(name: str, function: Callable[..., Any]) -> None:
-    """``InvalidDefinition`` for a class: a call would give an object."""
-    if inspect.isclass(target_of(function)):
-        raise InvalidDefinition(
-            f"tool {name!r}: a class cannot be a tool, for a call would give an object; make a tool of a function "
-            "that uses it, or of a method of one object: tool(obj.method)"
-        )
 
 
 def _refuse_unbound(name: str, function: Callable[..., Any], parameters: Mapping[str, object]) -> None:
