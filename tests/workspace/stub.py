@@ -41,21 +41,31 @@ class Hands:
 
     def __call__(self, name: str, ctx: Ctx | None = None, **arguments: Any) -> str:
         """What the model reads; a refusal begins with ``refused:``."""
-        return asyncio.run(self.text(name, ctx, **arguments))
+        try:
+            made = self._called(name, ctx, arguments)
+            return shown(asyncio.run(made) if self.tools[name].is_async else made)
+        except RetryTool as error:
+            return f"refused: {error}"
 
     async def text(self, name: str, ctx: Ctx | None = None, **arguments: Any) -> str:
         try:
-            value = await self.value(name, ctx, **arguments)
+            return shown(await self.value(name, ctx, **arguments))
         except RetryTool as error:
             return f"refused: {error}"
-        if isinstance(value, ToolResult):
-            return value.content if isinstance(value.content, str) else repr(value.content)
-        return str(value)
 
     async def value(self, name: str, ctx: Ctx | None = None, **arguments: Any) -> Any:
+        made = self._called(name, ctx, arguments)
+        return await made if self.tools[name].is_async else made
+
+    def _called(self, name: str, ctx: Ctx | None, arguments: dict[str, Any]) -> Any:
         tool = self.tools[name]
-        made: Any = tool.call(tool.check(arguments, None), ctx or Ctx())  # type: ignore[arg-type]
-        return await made if tool.is_async else made
+        return tool.call(tool.check(arguments, None), ctx or Ctx())  # type: ignore[arg-type]
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, ToolResult):
+        return value.content if isinstance(value.content, str) else repr(value.content)
+    return str(value)
 
 
 def tree(folder: Path) -> dict[str, bytes | str]:
