@@ -110,83 +110,93 @@ NOW = datetime.datetime(2024, 5, 6, 7, 8, tzinfo=datetime.UTC)
 ID = uuid.UUID(int=5)
 
 
-@pytest.mark.parametrize(
-    ("hint", "expected", "given", "arrives"),
-    [
-        (set[int], {"type": "array", "items": {"type": "integer"}}, [1, 1, 2], {1, 2}),
-        (list, {"type": "array", "items": {}}, [1, "a"], [1, "a"]),
-        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}, [1, 2], (1, 2)),
-        (
-            tuple[float, float],
-            {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
-            [1, 2],
-            (1.0, 2.0),
-        ),
-        (
-            dict[str, list[int]],
-            {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "integer"}}},
-            {"a": [1]},
-            {"a": [1]},
-        ),
-        (datetime.datetime, {"type": "string", "format": "date-time"}, "2024-05-06T07:08:00Z", NOW),
-        (datetime.date, {"type": "string", "format": "date"}, "2024-05-06", datetime.date(2024, 5, 6)),
-        (datetime.timedelta, {"type": "string", "format": "duration"}, "PT1M", datetime.timedelta(minutes=1)),
-        (uuid.UUID, {"type": "string", "format": "uuid"}, str(ID), ID),
-        (
-            decimal.Decimal,
-            {"type": "string", "description": "A decimal number, as text."},
-            "1.10",
-            decimal.Decimal("1.10"),
-        ),
-        (bytes, {"type": "string", "description": "Base64."}, "aGk=", b"hi"),
-        (pathlib.Path, {"type": "string"}, "a/b", pathlib.Path("a/b")),
-        (os.PathLike[str] | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}, None, None),
-        (
-            list[pathlib.PurePosixPath],
-            {"type": "array", "items": {"type": "string"}},
-            ["a"],
-            [pathlib.PurePosixPath("a")],
-        ),
-        (Literal["b", "a"], {"type": "string", "enum": ["a", "b"]}, "a", "a"),
-        (
-            Literal["a", 1, None],
-            {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "integer", "enum": [1]}, {"type": "null"}]},
-            1,
-            1,
-        ),
-        (
-            None | str | int,
-            {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]},
-            "a",
-            "a",
-        ),
-        (Any, {}, {"a": [None]}, {"a": [None]}),
-        (
-            Annotated[int, Meta(ge=1, multiple_of=2), Doc("even")],
-            {"type": "integer", "minimum": 1, "multipleOf": 2, "description": "even"},
-            4,
-            4,
-        ),
-        (Annotated[str, "who it is for"], {"type": "string", "description": "who it is for"}, "a", "a"),
-        (Level, {"$ref": "#/$defs/Level"}, 9, Level.HIGH),
-        (Query, {"$ref": "#/$defs/Query"}, {"text": "a", "kinds": ["b"]}, Query("a", frozenset({"b"}))),
-        (Options, {"$ref": "#/$defs/Options"}, {"path": "a"}, {"path": "a"}),
-        (Size, {"$ref": "#/$defs/Size"}, [3], Size(3)),
-        (Box[int], {"$ref": "#/$defs/Box_int_"}, {"item": 1}, Box(1)),
-        (Node | None, {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}, {"label": "a"}, Node("a")),
-        (
-            Annotated[Node, Meta(description="the root")],
-            {"anyOf": [{"$ref": "#/$defs/Node"}], "description": "the root"},
-            {"label": "a", "children": [{"label": "b"}]},
-            Node("a", [Node("b")]),
-        ),
-    ],
-    ids=str,
-)
+TYPES: list[tuple[Any, Any, Any, Any]] = [
+    (set[int], {"type": "array", "items": {"type": "integer"}}, [1, 1, 2], {1, 2}),
+    (list, {"type": "array", "items": {}}, [1, "a"], [1, "a"]),
+    (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}, [1, 2], (1, 2)),
+    (
+        tuple[float, float],
+        {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+        [1, 2],
+        (1.0, 2.0),
+    ),
+    (
+        dict[str, list[int]],
+        {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "integer"}}},
+        {"a": [1]},
+        {"a": [1]},
+    ),
+    (datetime.datetime, {"type": "string", "format": "date-time"}, "2024-05-06T07:08:00Z", NOW),
+    (datetime.date, {"type": "string", "format": "date"}, "2024-05-06", datetime.date(2024, 5, 6)),
+    (datetime.timedelta, {"type": "string", "format": "duration"}, "PT1M", datetime.timedelta(minutes=1)),
+    (uuid.UUID, {"type": "string", "format": "uuid"}, str(ID), ID),
+    (
+        decimal.Decimal,
+        {"type": "string", "description": "A decimal number, as text."},
+        "1.10",
+        decimal.Decimal("1.10"),
+    ),
+    (bytes, {"type": "string", "description": "Base64."}, "aGk=", b"hi"),
+    (pathlib.Path, {"type": "string"}, "a/b", pathlib.Path("a/b")),
+    (os.PathLike[str] | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}, None, None),
+    (
+        list[pathlib.PurePosixPath],
+        {"type": "array", "items": {"type": "string"}},
+        ["a"],
+        [pathlib.PurePosixPath("a")],
+    ),
+    (Literal["b", "a"], {"type": "string", "enum": ["a", "b"]}, "a", "a"),
+    (
+        Literal["a", 1, None],
+        {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "integer", "enum": [1]}, {"type": "null"}]},
+        1,
+        1,
+    ),
+    (
+        None | str | int,
+        {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]},
+        "a",
+        "a",
+    ),
+    (Any, {}, {"a": [None]}, {"a": [None]}),
+    (
+        Annotated[int, Meta(ge=1, multiple_of=2), Doc("even")],
+        {"type": "integer", "minimum": 1, "multipleOf": 2, "description": "even"},
+        4,
+        4,
+    ),
+    (Annotated[str, "who it is for"], {"type": "string", "description": "who it is for"}, "a", "a"),
+    (Level, {"$ref": "#/$defs/Level"}, 9, Level.HIGH),
+    (Query, {"$ref": "#/$defs/Query"}, {"text": "a", "kinds": ["b"]}, Query("a", frozenset({"b"}))),
+    (Options, {"$ref": "#/$defs/Options"}, {"path": "a"}, {"path": "a"}),
+    (Size, {"$ref": "#/$defs/Size"}, [3], Size(3)),
+    (Box[int], {"$ref": "#/$defs/Box_int_"}, {"item": 1}, Box(1)),
+    (Node | None, {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}, {"label": "a"}, Node("a")),
+    (
+        Annotated[Node, Meta(description="the root")],
+        {"anyOf": [{"$ref": "#/$defs/Node"}], "description": "the root"},
+        {"label": "a", "children": [{"label": "b"}]},
+        Node("a", [Node("b")]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("hint", "expected", "given", "arrives"), TYPES, ids=str)
 def test_a_type_has_a_schema_and_its_values_arrive(hint: Any, expected: Any, given: Any, arrives: Any) -> None:
     assert schema(hint) == expected
     got = value(hint, given)
     assert got == arrives and type(got) is type(arrives)
+
+
+@pytest.mark.parametrize(("hint", "given"), [(hint, given) for hint, _, given, _ in TYPES], ids=str)
+def test_the_schema_is_one_and_what_arrives_fits_it(hint: Any, given: Any) -> None:
+    """By a judge of its own, where it is installed."""
+    judge = pytest.importorskip("jsonschema").Draft202012Validator
+    parameters = built(hint).definition.parameters
+
+    judge.check_schema(parameters)
+    assert list(judge(parameters).iter_errors({"x": given})) == []
+    assert list(judge(parameters).iter_errors({"x": given, "y": 1})) != []
 
 
 def test_records_are_defined_once_with_what_is_said_about_their_fields() -> None:

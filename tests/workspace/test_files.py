@@ -211,7 +211,8 @@ def test_a_write_makes_folders_keeps_permissions_and_leaves_other_names_alone(tm
     assert (tmp_path / "script").stat().st_mode & 0o777 == 0o750
     assert (tmp_path / "other name").read_text() == "old"
     assert sorted(os.listdir(tmp_path)) == ["a", "other name", "script"]
-    assert "3 can be written" in Hands(tmp_path, file_bytes=3)("write_file", path="x", content="four")
+    assert "3 can be written" in Hands(tmp_path, file_bytes=3)("write_file", path="no/x", content="four")
+    assert not (tmp_path / "no").exists()
 
 
 def test_a_write_that_starts_again_is_done_once_and_never_over_what_others_wrote(tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ while True:
         before = hands.workspace._version("file")
         for name in CALLS:
             setattr(os, name, counted(name))
-        said = hands.workspace._write("file", "new content", before, files.TEMPORARY_PREFIX + "x")
+        said = hands.workspace._write("file", b"new content", before, files.TEMPORARY_PREFIX + "x")
         os._exit(0)
     _, status = os.waitpid(child, 0)
     found = file.read_text() if file.exists() else None

@@ -159,11 +159,14 @@ class Workspace:
             path: the file
             content: all that the file will hold
         """
+        data = content.encode("utf-8", "replace")
+        if len(data) > self.limits.file_bytes:
+            raise Refused(f"content has {len(data)} bytes, and {self.limits.file_bytes} can be written")
         before: str | None = await ctx.memo("before")
         if before is None:
             before = await asyncio.to_thread(self._version, path)
             await ctx.set_memo("before", before)  # from here on a replay can tell our write from another's
-        return await asyncio.to_thread(self._write, path, content, before, _temporary(ctx))
+        return await asyncio.to_thread(self._write, path, data, before, _temporary(ctx))
 
     @tool_method(replay="never", parallel=False)
     def edit_file(self, ctx: ToolContext, path: str, old_text: str, new_text: str, replace_all: bool = False) -> str:
@@ -253,10 +256,7 @@ class Workspace:
         with self._root.place(path, make=True) as place:
             return version_of(place)
 
-    def _write(self, path: str, content: str, before: str, temporary: str) -> str:
-        data = content.encode("utf-8", "replace")
-        if len(data) > self.limits.file_bytes:
-            raise Refused(f"content has {len(data)} bytes, and {self.limits.file_bytes} can be written")
+    def _write(self, path: str, data: bytes, before: str, temporary: str) -> str:
         with self._changing, self._root.place(path, make=True) as place:
             if version_of(place) != before and _holds(place, data):
                 return f"{place.shown} holds the content already"
