@@ -65,6 +65,10 @@ PLAIN = """Search the files.
     Note: this is text, and so is
 
         query: this
+
+    Usage
+    -----
+    :Date: also this
     """
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+from typing_extensions import TypeAliasType
 
 from agentlane import Agent, InvalidDefinition, Prompt, open_session
 from agentlane.data.messages import ToolCallPart
@@ -146,6 +147,12 @@ def test_choices_and_annotations_are_pydantics() -> None:
     with pytest.raises(ArgumentsError, match=r"at `\$\.x`, got 0"):
         limited.check({"x": 0}, None)
     assert built(HttpUrl).definition.parameters["properties"]["x"]["type"] == "string"
+
+
+def test_an_alias_of_a_model_is_pydantics() -> None:
+    alias = TypeAliasType("People", list[Person])  # type: ignore[misc]
+
+    assert [type(each) for each in value(built(alias), {"x": [{"name": "ann"}]})] == [Person]
 
 
 def test_field_as_a_default_says_what_the_default_is() -> None:

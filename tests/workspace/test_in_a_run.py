@@ -43,8 +43,8 @@ async def test_a_write_is_whole_and_done_once_whenever_the_process_dies(tmp_path
         "writing", agent=writing, prompt="write it", world=folder_with_a_file, check=check, steady=False
     )
 
-    depth = Depth(every=2, again=9) if whole else Depth(every=5, again=0)
-    report = await crash_matrix(scenario, stores=["memory", "sqlite"] if whole else ["memory"], depth=depth)
+    depth = Depth(every=3, again=30) if whole else Depth(every=6, again=0)
+    report = await crash_matrix(scenario, stores=["memory"], depth=depth)
 
     assert [row.failures for row in report.rows] == [0] * len(report.rows), str(report)
     assert all(row.kills > 4 for row in report.rows)

@@ -13,11 +13,19 @@ _GOOGLE_END = re.compile(
 _GOOGLE_ITEM = re.compile(r"^\*{0,2}(\w+)\s*(?:\(.*?\))?:(?:\s+(.*)|)$")
 _RULE = re.compile(r"^-{3,}\s*$")
 _NUMPY = frozenset({"Parameters", "Other Parameters", "Attributes"})
+_NUMPY_OTHERS = frozenset(
+    {
+        *("Examples", "Methods", "Notes", "Raises", "Receives", "References", "Returns", "See Also", "Warnings"),
+        *("Warns", "Yields"),
+    }
+)
 _NUMPY_ITEM = re.compile(r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
 _REST_ITEM = re.compile(
     r"^:(?:param|parameter|arg|argument|key|keyword|ivar|cvar|var)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
 )
-_REST_FIELD = re.compile(r"^:[a-zA-Z]+(?:\s[^:]*)?:(?:\s|$)")
+_REST_FIELD = re.compile(
+    r"^:(?:returns?|rtype|raises?|except|exception|type|vartype|yields?|ytype|meta)(?:\s[^:]*)?:(?:\s|$)"
+)
 
 
 class Docstring(NamedTuple):
@@ -67,9 +75,9 @@ class _Reader:
             self._begin("google")
         elif _GOOGLE_END.match(line):
             self._begin("other")
-        elif line.strip() and not line[0].isspace() and self.lines and _RULE.match(self.lines[-1]):
+        elif line.rstrip() in _NUMPY | _NUMPY_OTHERS and self.lines and _RULE.match(self.lines[-1]):
             self.lines.pop()
-            self._begin("numpy" if line.strip() in _NUMPY else "other")
+            self._begin("numpy" if line.rstrip() in _NUMPY else "other")
         elif found := _REST_ITEM.match(line):
             self._begin("rest", (found[1],))
             self.texts[found[1]] = found[2].strip()

@@ -26,6 +26,11 @@ def _needed(hint: Any, seen: set[Any]) -> bool:
         if get_origin(each) is Annotated and any(map(_is_annotation, get_args(each)[1:])):
             return True
         cls = get_origin(each) or each
+        alias = getattr(each, "__value__", None) if type(each).__name__ == "TypeAliasType" else None
+        if alias is not None and each not in seen:
+            seen.add(each)
+            if _needed(alias, seen):
+                return True
         if not isinstance(cls, type) or cls in seen:
             continue
         seen.add(cls)
