@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from msgspec import UNSET, Struct
@@ -47,6 +48,8 @@ class Agent(Generic[Deps, Output]):
     - ``model`` answers unless ``lane.configure(model=...)`` chose others of ``model`` and ``models``. Of a list the
       first is asked at the beginning of each turn. After a retryable failure the next attempt goes to the next one, at
       once; the last one is asked again, after a wait. ``retry.attempts`` bounds all attempts of a turn together.
+      A model can be given as ``"provider:name"``, which the adapter of that provider answers for; see
+      ``agentlane.models``.
     - ``instructions`` is a text, or a plain or async function of a ``RunInfo`` that is asked before each request.
     - ``settings`` is JSON data handed to the model with each request.
     - ``approval_expires_ms`` is how long an approval waits until it counts as a no, unless its tool says; None is for
@@ -75,8 +78,8 @@ class Agent(Generic[Deps, Output]):
         self,
         name: str = "agent",
         *,
-        model: Model | Sequence[Model],
-        models: Sequence[Model] = (),
+        model: Model | str | Sequence[Model | str],
+        models: Sequence[Model | str] = (),
         tools: Sequence[Tool[Any, Any]] = (),
         instructions: Instructions = "",
         settings: Mapping[str, Any] | None = None,
@@ -131,15 +134,16 @@ class Agent(Generic[Deps, Output]):
         self.steering = _place_mode("steering", steering)
         self.follow_ups = _place_mode("follow_ups", follow_ups)
         self.models: dict[ModelIdentity, Model] = {}
-        chosen: tuple[Model, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)  # type: ignore[assignment]
+        chosen: tuple[Any, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)
         if not chosen:
             raise InvalidDefinition(f"agent {self.name!r}: model={model!r} is an empty list; give at least one")
         self._identities: tuple[ModelIdentity, ...] = ()
-        for number, each in enumerate((*chosen, *self._items("models", models)), start=1):
+        made = [_model(each) for each in (*chosen, *self._items("models", models))]
+        for number, each in enumerate(made, start=1):
             self.models[self._checked_identity(each)] = each
             if number == len(chosen):
                 self._identities = tuple(self.models)
-        self.model = chosen[0]
+        self.model = made[0]
         self.tools: dict[str, Tool[Any, Any]] = {}
         for each_tool in self._items("tools", tools):
             if not isinstance(each_tool, Tool):
@@ -315,6 +319,11 @@ class Agent(Generic[Deps, Output]):
 def clean_settings(settings: object) -> dict[str, Any]:
     """A copy of model settings, which are a JSON object; raises ``InvalidMessage`` with the path."""
     return clean_object(settings, "settings")
+
+
+def _model(given: Any) -> Any:
+    """The model itself. Adapters stand above this and are optional: the one that a name asks for is loaded here."""
+    return import_module("agentlane.models.names").model_named(given) if isinstance(given, str) else given
 
 
 def _place_mode(name: str, value: object) -> PlaceMode:

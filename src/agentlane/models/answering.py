@@ -1,0 +1,256 @@
+"""What adapters share of a streaming answer: its parts as frames and as a message, and the stream that yields them.
+
+A provider's stream is a subclass of ``AnswerStream``: it opens a response, and turns each event into calls of its
+``AnswerParts``. Nothing here is an async generator: one that is left half way is closed by the event loop, at a time of
+its choosing; these streams close their response in ``aclose``, which the library always calls.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+from agentlane import (
+    AssistantMessage,
+    ErrorInfo,
+    ModelError,
+    PartDelta,
+    PartEnd,
+    PartStart,
+    ProviderPart,
+    StreamItem,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    Usage,
+    UsageSeen,
+)
+from agentlane.models.http_errors import cut_stream, error_of
+
+AssistantPart: TypeAlias = TextPart | ThinkingPart | ToolCallPart | ProviderPart
+Frame: TypeAlias = PartStart | PartDelta | PartEnd | UsageSeen
+PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
+
+
+class AnswerParts:
+    """The parts of one answer by the provider's own keys, in the order in which they began.
+
+    Every method that shows something adds a frame to ``frames``, from where the stream takes it.
+    """
+
+    def __init__(self) -> None:
+        self.frames: deque[Frame] = deque()
+        self.usage: Usage | None = None
+        self._open: dict[object, _OpenPart] = {}
+        self._parts: list[AssistantPart | None] = []
+
+    def start(self, key: object, kind: PartKind, *, id: str = "", name: str = "") -> None:
+        """A part begins, unless one with that key has begun."""
+        if key not in self._open:
+            self._open[key] = _OpenPart(len(self._parts), kind, id, name)
+            self._parts.append(None)
+            self.frames.append(PartStart(index=self._open[key].index, kind=kind, id=id, name=name))
+
+    def has(self, key: object) -> bool:
+        """Whether a part with that key has begun."""
+        return key in self._open
+
+    def add(self, key: object, text: str) -> None:
+        """More text of a part that has begun."""
+        if text:
+            part = self._open[key]
+            part.texts.append(text)
+            self.frames.append(PartDelta(index=part.index, text=text))
+
+    def text(self, key: object) -> str:
+        """What has come of a part's text."""
+        part = self._open.get(key)
+        return "" if part is None else "".join(part.texts)
+
+    def end(self, key: object, part: AssistantPart) -> None:
+        """A part that has begun is whole."""
+        index = self._open[key].index
+        self._parts[index] = part
+        self.frames.append(PartEnd(index=index, part=part))
+
+    def whole(self, part: AssistantPart) -> None:
+        """A part that came in one piece."""
+        self._parts.append(part)
+        self.frames.append(PartEnd(index=len(self._parts) - 1, part=part))
+
+    def see(self, usage: Usage) -> None:
+        """What is known of the usage by now."""
+        if usage != self.usage:
+            self.usage = usage
+            self.frames.append(UsageSeen(usage=usage))
+
+    @property
+    def content(self) -> tuple[AssistantPart, ...]:
+        """The parts, those that never ended as far as they came; half a call has its text and no arguments."""
+        made = {part.index: part for part in self._open.values()}
+        parts: list[AssistantPart] = []
+        for index, whole in enumerate(self._parts):
+            part = whole if whole is not None else made[index].as_far_as_it_came()
+            if part is not None:
+                parts.append(part)
+        return tuple(parts)
+
+
+class AnswerStream(ABC, AsyncIterator[StreamItem]):
+    """One request and its answer: frames, then the settled message; ``ModelError`` for what goes wrong on the way.
+
+    A subclass gives ``_send``, ``_next`` and ``_take``. What the SDK raises is translated here, once.
+    """
+
+    def __init__(self) -> None:
+        self.parts = AnswerParts()
+        self._settled: AssistantMessage | None = None
+        self._begun = False
+        self._opened = False
+        self._done = False
+
+    @abstractmethod
+    async def _send(self) -> None:
+        """Send the request, and return when the answer begins."""
+
+    @abstractmethod
+    async def _next(self) -> Any:
+        """The next event of the answer; raises ``StopAsyncIteration`` at its end."""
+
+    @abstractmethod
+    def _take(self, event: Any) -> AssistantMessage | None:
+        """Put what the event says into ``parts``; the settled message if it is the last."""
+
+    def _finish(self) -> AssistantMessage | None:
+        """The settled message of an answer whose events are over without one; None if it was cut."""
+        return None
+
+    async def _close(self) -> None:
+        """Close the response, whatever became of it. Called once, and only if the request was sent."""
+
+    def __aiter__(self) -> AnswerStream:
+        return self
+
+    async def __anext__(self) -> StreamItem:
+        while not self.parts.frames:
+            if self._done:
+                raise StopAsyncIteration
+            if self._settled is not None:
+                self._done = True
+                return self._settled
+            await self._advance()
+        return self.parts.frames.popleft()
+
+    async def aclose(self) -> None:
+        """Close the response; nothing comes after it."""
+        self._done = True
+        self.parts.frames.clear()
+        opened, self._opened = self._opened, False
+        if opened:
+            await self._close()
+
+    async def _advance(self) -> None:
+        try:
+            if not self._begun:
+                self._opened = True
+                await self._send()
+                self._begun = True
+                return
+            try:
+                event = await self._next()
+            except StopAsyncIteration:
+                self._settled = self._finish()
+                if self._settled is None:
+                    raise cut_stream(usage=self.parts.usage) from None
+                return
+            self._settled = self._take(event)
+        except ModelError as error:
+            self._done = True
+            if error.usage is None:
+                error.usage = self.parts.usage
+            raise
+        except Exception as error:
+            self._done = True
+            known = error_of(error, begun=self._begun)
+            if known is None:
+                raise
+            known.usage = self.parts.usage
+            raise known from error
+
+
+def call_part(id: str, name: str, text: str, *, signature: str | None = None) -> ToolCallPart:
+    """A whole call from the text of its arguments. No text is no arguments; what is no object is kept as text."""
+    if not text.strip():
+        return ToolCallPart(id=id, name=name, arguments={}, signature=signature)
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        return ToolCallPart(id=id, name=name, arguments_text=text, signature=signature)
+    return ToolCallPart(id=id, name=name, arguments=given, arguments_text=text, signature=signature)
+
+
+def sent_arguments(call: ToolCallPart) -> dict[str, Any]:
+    """The arguments that a call of the conversation is sent back with: always an object, since servers parse them."""
+    if call.arguments is not None:
+        return call.arguments
+    return {"unreadable_arguments": call.arguments_text or ""}
+
+
+def arguments_json(call: ToolCallPart) -> str:
+    """``sent_arguments`` as text."""
+    return json.dumps(sent_arguments(call), ensure_ascii=False)
+
+
+def settled(
+    parts: AnswerParts,
+    stop_reason: Literal["stop", "tool_calls", "length"],
+    *,
+    error: ModelError | None = None,
+    usage: Usage | None = None,
+) -> AssistantMessage:
+    """The settled message of an answer; ``error`` makes it one that failed."""
+    info = None
+    if error is not None:
+        info = ErrorInfo(
+            code=error.kind, message=str(error), retryable=error.retryable, retry_after_ms=error.retry_after_ms
+        )
+    return AssistantMessage(
+        content=parts.content,
+        stop_reason=stop_reason if info is None else "error",
+        usage=parts.usage if usage is None else usage,
+        error=info,
+    )
+
+
+def count(value: object) -> int | None:
+    """A count that a provider gave, if it is one."""
+    return value if type(value) is int and value >= 0 else None
+
+
+def field(value: object, name: str) -> Any:
+    """A field of what an SDK hands over, which is an object of its own, or data where it does not know it."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+class _OpenPart:
+    __slots__ = ("id", "index", "kind", "name", "texts")
+
+    def __init__(self, index: int, kind: PartKind, id: str, name: str) -> None:
+        self.index = index
+        self.kind = kind
+        self.id = id
+        self.name = name
+        self.texts: list[str] = []
+
+    def as_far_as_it_came(self) -> AssistantPart | None:
+        text = "".join(self.texts)
+        if self.kind == "tool_call":
+            return ToolCallPart(id=self.id, name=self.name, arguments_text=text)
+        if not text:
+            return None
+        return ThinkingPart(text=text) if self.kind == "thinking" else TextPart(text=text)
