@@ -73,7 +73,7 @@ DEPENDENCIES = {"aiosqlite", "anyio", "msgspec", "typing_extensions"}
 
 # What else the modules of an extra may import: its SDK.
 EXTRAS = {
-    "agentlane.models.openai": {"openai"},
+    "agentlane.models.openai_client": {"openai"},
 }
 
 # What the machine may not import: it has no I/O, clock, randomness or concurrency.

@@ -71,6 +71,7 @@ class WireServer:
         self._make = script if callable(script) else None
         self._replies = [] if callable(script) else list(script)
         self._changed = threading.Condition()
+        self.connections = 0
         self._hanging = 0
         self._left = 0
         self._released = False
@@ -158,6 +159,7 @@ class WireServer:
                     connection.close()
                     return
                 self._sockets.add(connection)
+                self.connections += 1
             self._spawn(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:

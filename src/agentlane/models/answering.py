@@ -89,12 +89,12 @@ class AnswerParts:
 
     @property
     def content(self) -> tuple[AssistantPart, ...]:
-        """The parts, those that never ended as far as they came; half a call has its text and no arguments."""
+        """The parts that hold something; those that never ended as far as they came, half a call without arguments."""
         made = {part.index: part for part in self._open.values()}
         parts: list[AssistantPart] = []
         for index, whole in enumerate(self._parts):
             part = whole if whole is not None else made[index].as_far_as_it_came()
-            if part is not None:
+            if not _is_empty(part):
                 parts.append(part)
         return tuple(parts)
 
@@ -125,7 +125,7 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
         """Put what the event says into ``parts``; the settled message if it is the last."""
 
     def _finish(self) -> AssistantMessage | None:
-        """The settled message of an answer whose events are over without one; None if it was cut."""
+        """The settled message of an answer whose events are over without one, however that came; None if it was cut."""
         return None
 
     async def _close(self) -> None:
@@ -173,8 +173,15 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
                 error.usage = self.parts.usage
             raise
         except Exception as error:
-            self._done = True
             known = error_of(error, begun=self._begun)
+            if known is None and self._begun and isinstance(error, ValueError):
+                text = f"the answer cannot be read: {type(error).__name__}: {error}"
+                known = ModelError(text, kind="invalid_response", retryable=True)
+            if known is not None and known.kind == "stream_cut":
+                self._settled = self._finish()
+                if self._settled is not None:
+                    return
+            self._done = True
             if known is None:
                 raise
             known.usage = self.parts.usage
@@ -247,10 +254,14 @@ class _OpenPart:
         self.name = name
         self.texts: list[str] = []
 
-    def as_far_as_it_came(self) -> AssistantPart | None:
+    def as_far_as_it_came(self) -> AssistantPart:
         text = "".join(self.texts)
         if self.kind == "tool_call":
             return ToolCallPart(id=self.id, name=self.name, arguments_text=text)
-        if not text:
-            return None
         return ThinkingPart(text=text) if self.kind == "thinking" else TextPart(text=text)
+
+
+def _is_empty(part: AssistantPart) -> bool:
+    if isinstance(part, TextPart):
+        return not part.text
+    return isinstance(part, ThinkingPart) and not part.text and part.signature is None

@@ -1,0 +1,293 @@
+"""OpenAI's models over the Responses API; needs the extra ``openai``. For Chat Completions see ``openai_chat``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agentlane import (
+    AssistantMessage,
+    ModelIdentity,
+    ModelLimits,
+    ModelRequest,
+    ProviderPart,
+    TextPart,
+    ThinkingPart,
+    Usage,
+)
+from agentlane.models.answering import AnswerStream, call_part, count, field, settled
+from agentlane.models.http_errors import content_filter, error_of_body, refusal
+from agentlane.models.openai_client import (
+    SDK,
+    Clients,
+    cache_key,
+    checked_settings,
+    close_stream,
+    parameters_of,
+)
+from agentlane.models.openai_input import PROVIDER, response_input, signature_of
+from agentlane.models.prices import Prices
+from agentlane.models.sent_names import SentNames
+
+RESERVED = frozenset(
+    {
+        *("background", "conversation", "input", "instructions", "model", "previous_response_id", "prompt"),
+        *("stream", "stream_options"),
+    }
+)
+"""Fields of a request that settings cannot have: the library fills them, or they keep the conversation elsewhere."""
+
+_NOT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|computer-use)|gpt-5(\.\d+)?-chat")
+
+
+class OpenAIModel:
+    """A model of OpenAI, or of a server that speaks the Responses API.
+
+    - ``settings`` of the agent are fields of the request (``reasoning``, ``max_output_tokens``, ``temperature`` ...). A
+      list of ``tools`` there holds tools that the provider runs itself; it goes with the agent's own.
+    - Without ``api_key`` the environment's ``OPENAI_API_KEY`` is used, and without ``base_url`` its
+      ``OPENAI_BASE_URL`` or OpenAI's own address. Whether there is a key is seen when a request is made. A ``client``
+      of the SDK is used as it is, but for its retries, which are off.
+    - ``provider`` is stored with each answer, as what ``provider:name`` begins with. Give one of your own where another
+      server answers under names of OpenAI's.
+    - ``store`` lets the provider keep requests and answers. Nothing here needs it: reasoning is kept encrypted and sent
+      back. ``encrypted_reasoning`` says whether to ask for it; None tells by the model's name.
+    - ``timeout_ms`` bounds each wait for more of an answer (ten minutes). ``prices`` give answers a cost; else it is
+      unknown. ``headers`` go with each request.
+
+    One object serves many lanes, and event loops one after another. ``InvalidDefinition`` for options that do not go
+    together.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        client: SDK | None = None,
+        provider: str = PROVIDER,
+        store: bool = False,
+        encrypted_reasoning: bool | None = None,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        limits: ModelLimits | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        self._identity = ModelIdentity(provider=provider, name=name)
+        self._limits = limits or ModelLimits()
+        self._store = store
+        self._encrypted = _NOT_REASONING.match(name) is None if encrypted_reasoning is None else encrypted_reasoning
+        self._prices = prices
+        self._clients = Clients(
+            client=client,
+            api_key=api_key,
+            base_url=base_url,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            key_needed=True,
+        )
+
+    def __repr__(self) -> str:
+        return f"OpenAIModel({self._identity.name!r})"
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Who answers."""
+        return self._identity
+
+    @property
+    def limits(self) -> ModelLimits:
+        """What the model takes, as far as it was told."""
+        return self._limits
+
+    def stream(self, request: ModelRequest) -> AnswerStream:
+        """Answer the request; see ``agentlane.Model``. Cancelled, it closes the connection."""
+        names = SentNames(tool.name for tool in request.tools)
+        return _ResponseStream(self._clients, self._fields(request, names), names, self._prices)
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept for the running event loop. The model can be used again."""
+        await self._clients.aclose()
+
+    def _fields(self, request: ModelRequest, names: SentNames) -> dict[str, Any]:
+        settings = checked_settings(request, RESERVED)
+        fields: dict[str, Any] = {
+            "model": self._identity.name,
+            "input": response_input(request.messages, names, self._identity),
+            "store": self._store,
+            "prompt_cache_key": cache_key(request),
+        }
+        if request.instructions:
+            fields["instructions"] = request.instructions
+        tools = [
+            {
+                "type": "function",
+                "name": names.sent(tool.name),
+                "description": tool.description,
+                "parameters": parameters_of(tool.parameters),
+                "strict": False,
+            }
+            for tool in request.tools
+        ] + list(settings.pop("tools", ()))
+        if tools:
+            fields["tools"] = tools
+        include = list(settings.pop("include", ()))
+        if self._encrypted and "reasoning.encrypted_content" not in include:
+            include.append("reasoning.encrypted_content")
+        if include:
+            fields["include"] = include
+        if request.output is not None:
+            schema = {"type": "json_schema", "name": request.output.name, "schema": request.output.schema}
+            settings["text"] = {"format": schema | {"strict": False}} | dict(settings.get("text", {}))
+        return fields | settings
+
+
+class _ResponseStream(AnswerStream):
+    """One answer of the Responses API: items by their place in the output, contents by theirs in the item."""
+
+    def __init__(self, clients: Clients, fields: dict[str, Any], names: SentNames, prices: Prices | None) -> None:
+        super().__init__()
+        self._clients = clients
+        self._fields = fields
+        self._names = names
+        self._prices = prices
+        self._stream: Any = None
+        self._whole: set[int] = set()
+        self._refused: list[str] = []
+        self._calls = 0
+
+    async def _send(self) -> None:
+        client = self._clients.current()
+        model, given = self._fields.pop("model"), self._fields.pop("input")
+        self._stream = await client.responses.create(model=model, input=given, stream=True, extra_body=self._fields)
+
+    async def _next(self) -> Any:
+        return await self._stream.__anext__()
+
+    async def _close(self) -> None:
+        if self._stream is not None:
+            await close_stream(self._stream, ended=self._settled is not None)
+
+    def _take(self, event: Any) -> AssistantMessage | None:
+        place = field(event, "output_index")
+        match field(event, "type"):
+            case "response.output_item.added":
+                self._begin(place, field(event, "item"))
+            case "response.content_part.added":
+                if field(field(event, "part"), "type") in ("output_text", "refusal"):
+                    self.parts.start((place, field(event, "content_index")), "text")
+            case "response.output_text.delta" | "response.refusal.delta":
+                key = (place, field(event, "content_index"))
+                self.parts.start(key, "text")
+                self.parts.add(key, field(event, "delta") or "")
+            case "response.reasoning_summary_part.added":
+                if self.parts.text(place):
+                    self.parts.add(place, "\n\n")
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self.parts.start(place, "thinking")
+                self.parts.add(place, field(event, "delta") or "")
+            case "response.function_call_arguments.delta":
+                self.parts.start(place, "tool_call")
+                self.parts.add(place, field(event, "delta") or "")
+            case "response.output_item.done":
+                self._end(place, field(event, "item"))
+            case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
+                return self._settle(field(event, "response"))
+            case "error":
+                raise error_of_body({"code": field(event, "code"), "message": field(event, "message")})
+            case _:
+                pass
+        return None
+
+    def _begin(self, place: int, item: Any) -> None:
+        match field(item, "type"):
+            case "function_call":
+                name = self._names.given(field(item, "name") or "")
+                self.parts.start(place, "tool_call", id=field(item, "call_id") or "", name=name)
+            case "reasoning":
+                self.parts.start(place, "thinking")
+            case _:
+                pass
+
+    def _end(self, place: int, item: Any) -> None:
+        """An item is whole: what it says now counts, whatever its deltas said."""
+        if place in self._whole:
+            return
+        self._whole.add(place)
+        match field(item, "type"):
+            case "message":
+                self._end_message(place, item)
+            case "function_call":
+                self._begin(place, item)
+                self._calls += 1
+                name = self._names.given(field(item, "name") or "")
+                text = field(item, "arguments")
+                kept = signature_of({"id": field(item, "id"), "namespace": field(item, "namespace")})
+                id = field(item, "call_id") or ""
+                given = self.parts.text(place) if text is None else text
+                self.parts.end(place, call_part(id, name, given, signature=kept))
+            case "reasoning":
+                self._begin(place, item)
+                self.parts.end(place, _reasoning(item))
+            case _:
+                self.parts.whole(ProviderPart(provider=PROVIDER, data=_data(item)))
+
+    def _end_message(self, place: int, item: Any) -> None:
+        kept = signature_of({"id": field(item, "id"), "phase": field(item, "phase")})
+        for index, content in enumerate(field(item, "content") or ()):
+            refused = field(content, "type") == "refusal"
+            text = field(content, "refusal" if refused else "text") or ""
+            if refused:
+                self._refused.append(text)
+            key = (place, index)
+            self.parts.start(key, "text")
+            self.parts.end(key, TextPart(text=text, signature=kept))
+
+    def _settle(self, response: Any) -> AssistantMessage:
+        for place, item in enumerate(field(response, "output") or ()):
+            self._end(place, item)  # a server may say it here only
+        usage = _usage(field(response, "usage"))
+        if usage is not None:
+            self.parts.see(usage if self._prices is None else self._prices.priced(usage))
+        status = field(response, "status")
+        reason = field(field(response, "incomplete_details"), "reason")
+        if status in ("failed", "cancelled"):
+            body = _data(field(response, "error")) or {"message": f"the response is {status}"}
+            return settled(self.parts, "stop", error=error_of_body(body))
+        if status == "incomplete" and reason == "content_filter":
+            return settled(self.parts, "stop", error=content_filter())
+        if self._refused:
+            return settled(self.parts, "stop", error=refusal(" ".join(self._refused)))
+        if status == "incomplete":
+            return settled(self.parts, "length")
+        return settled(self.parts, "tool_calls" if self._calls else "stop")
+
+
+def _reasoning(item: Any) -> ThinkingPart:
+    """The reasoning with what it takes to send it back. The item itself is that: its summary has to be as it was."""
+    data = _data(item)
+    texts = [field(part, "text") or "" for part in (*(data.get("summary") or ()), *(data.get("content") or ()))]
+    kept = {name: data.get(name) for name in ("id", "summary", "content", "encrypted_content")}
+    return ThinkingPart(text="\n\n".join(text for text in texts if text), signature=signature_of(kept))
+
+
+def _usage(given: Any) -> Usage | None:
+    if given is None:
+        return None
+    read, made = field(given, "input_tokens_details"), field(given, "output_tokens_details")
+    return Usage(
+        input_tokens=count(field(given, "input_tokens")),
+        output_tokens=count(field(given, "output_tokens")),
+        cache_read_tokens=count(field(read, "cached_tokens")),
+        cache_write_tokens=count(field(read, "cache_write_tokens")),
+        reasoning_tokens=count(field(made, "reasoning_tokens")),
+    )
+
+
+def _data(item: Any) -> dict[str, Any]:
+    """An object of the SDK as JSON data, without what was not said."""
+    if item is None or isinstance(item, Mapping):
+        return dict(item or {})
+    return dict(item.to_dict(mode="json"))

@@ -1,0 +1,261 @@
+"""Models over the Chat Completions API, of OpenAI or of any server that speaks it; needs the extra ``openai``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from agentlane import AssistantMessage, ModelIdentity, ModelLimits, ModelRequest, TextPart, ThinkingPart, Usage
+from agentlane.models.answering import AnswerStream, call_part, count, field, settled
+from agentlane.models.http_errors import content_filter, refusal
+from agentlane.models.openai_chat_input import chat_messages
+from agentlane.models.openai_client import SDK, Clients, cache_key, checked_settings, close_stream, parameters_of
+from agentlane.models.prices import Prices
+from agentlane.models.sent_names import SentNames
+
+RESERVED = frozenset({"functions", "messages", "model", "n", "stream", "stream_options"})
+"""Fields of a request that settings cannot have: the library fills them."""
+
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Where servers put reasoning; the API itself has no place for it."""
+
+
+class OpenAIChatModel:
+    """A model behind Chat Completions: with ``base_url``, that of a server of your own.
+
+    - ``settings`` of the agent are fields of the request (``temperature``, ``max_completion_tokens`` ...).
+    - Without ``api_key`` the environment's ``OPENAI_API_KEY`` is used, and where another address is given and there is
+      none, a word in its place: servers of one's own ask for none. Without ``base_url`` it is the environment's
+      ``OPENAI_BASE_URL``, or OpenAI's own address. A ``client`` of the SDK is used as it is, but for its retries, which
+      are off.
+    - ``provider`` is stored with each answer, as what ``provider:name`` begins with.
+    - ``reasoning_field`` names the field in which reasoning goes back to the model whose it is, for servers that want
+      it (``"reasoning_content"``); without it, it does not.
+    - ``include_usage`` asks for counts at the end of the stream, and ``prompt_cache`` names the lane for the provider's
+      cache (None: only at OpenAI's own address); off for servers that refuse what they do not know.
+    - ``timeout_ms`` bounds each wait for more of an answer (ten minutes). ``prices`` give answers a cost; else it is
+      unknown. ``headers`` go with each request.
+
+    One object serves many lanes, and event loops one after another. ``InvalidDefinition`` for options that do not go
+    together.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        client: SDK | None = None,
+        provider: str = "openai-chat",
+        reasoning_field: str | None = None,
+        include_usage: bool = True,
+        prompt_cache: bool | None = None,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        limits: ModelLimits | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        self._identity = ModelIdentity(provider=provider, name=name)
+        self._limits = limits or ModelLimits()
+        self._reasoning_field = reasoning_field
+        self._include_usage = include_usage
+        self._prompt_cache = prompt_cache
+        self._prices = prices
+        self._clients = Clients(
+            client=client,
+            api_key=api_key,
+            base_url=base_url,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            key_needed=False,
+        )
+
+    def __repr__(self) -> str:
+        return f"OpenAIChatModel({self._identity.name!r})"
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Who answers."""
+        return self._identity
+
+    @property
+    def limits(self) -> ModelLimits:
+        """What the model takes, as far as it was told."""
+        return self._limits
+
+    def stream(self, request: ModelRequest) -> AnswerStream:
+        """Answer the request; see ``agentlane.Model``. Cancelled, it closes the connection."""
+        names = SentNames(tool.name for tool in request.tools)
+        return _ChatStream(self._clients, self._fields(request, names), names, self._prices)
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept for the running event loop. The model can be used again."""
+        await self._clients.aclose()
+
+    def _fields(self, request: ModelRequest, names: SentNames) -> dict[str, Any]:
+        settings = checked_settings(request, RESERVED)
+        fields: dict[str, Any] = {
+            "model": self._identity.name,
+            "messages": chat_messages(
+                request.messages,
+                request.instructions,
+                names,
+                self._identity,
+                reasoning_field=self._reasoning_field,
+            ),
+        }
+        tools = [
+            {
+                "type": "function",
+                "function": {
+                    "name": names.sent(tool.name),
+                    "description": tool.description,
+                    "parameters": parameters_of(tool.parameters),
+                },
+            }
+            for tool in request.tools
+        ] + list(settings.pop("tools", ()))
+        if tools:
+            fields["tools"] = tools
+        if self._include_usage:
+            fields["stream_options"] = {"include_usage": True}
+        if self._clients.at_openai if self._prompt_cache is None else self._prompt_cache:
+            fields["prompt_cache_key"] = cache_key(request)
+        if request.output is not None:
+            schema = {"name": request.output.name, "schema": request.output.schema, "strict": False}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return fields | settings
+
+
+class _ChatStream(AnswerStream):
+    """One answer of Chat Completions: text, reasoning and refusal are one part each, calls are told apart by us."""
+
+    def __init__(self, clients: Clients, fields: dict[str, Any], names: SentNames, prices: Prices | None) -> None:
+        super().__init__()
+        self._clients = clients
+        self._fields = fields
+        self._names = names
+        self._prices = prices
+        self._stream: Any = None
+        self._calls: list[_Call] = []
+        self._reason: str | None = None
+
+    async def _send(self) -> None:
+        client = self._clients.current()
+        model, messages = self._fields.pop("model"), self._fields.pop("messages")
+        self._stream = await client.chat.completions.create(
+            model=model, messages=messages, stream=True, extra_body=self._fields
+        )
+
+    async def _next(self) -> Any:
+        return await self._stream.__anext__()
+
+    async def _close(self) -> None:
+        if self._stream is not None:
+            await close_stream(self._stream, ended=self._settled is not None)
+
+    def _take(self, event: Any) -> AssistantMessage | None:
+        usage = _usage(field(event, "usage"))
+        if usage is not None:
+            self.parts.see(usage if self._prices is None else self._prices.priced(usage))
+        for choice in field(event, "choices") or ():
+            if (field(choice, "index") or 0) == 0:
+                self._add(field(choice, "delta"))
+                self._reason = field(choice, "finish_reason") or self._reason
+        return self._finish() if self._reason is not None and usage is not None else None
+
+    def _finish(self) -> AssistantMessage | None:
+        """The message, once it was said why it ends; what comes behind that is its usage, which may be missing."""
+        if self._reason is None:
+            return None
+        refused = self.parts.text("refusal")
+        for key in ("text", "refusal"):
+            if self.parts.has(key):
+                self.parts.end(key, TextPart(text=self.parts.text(key)))
+        if self.parts.has("thinking"):
+            self.parts.end("thinking", ThinkingPart(text=self.parts.text("thinking")))
+        for call in self._calls:
+            name = self._names.given(call.name)
+            self.parts.end(call, call_part(call.id, name, self.parts.text(call)))
+        if self._reason == "content_filter":
+            return settled(self.parts, "stop", error=content_filter())
+        if refused:
+            return settled(self.parts, "stop", error=refusal(refused))
+        if self._reason == "length":
+            return settled(self.parts, "length")
+        return settled(self.parts, "tool_calls" if self._calls else "stop")
+
+    def _add(self, delta: Any) -> None:
+        for name in REASONING_FIELDS:
+            if isinstance(text := field(delta, name), str) and text:
+                self.parts.start("thinking", "thinking")
+                self.parts.add("thinking", text)
+                break
+        for key, name in (("text", "content"), ("refusal", "refusal")):
+            if isinstance(text := field(delta, name), str) and text:
+                self.parts.start(key, "text")
+                self.parts.add(key, text)
+        for given in field(delta, "tool_calls") or ():
+            function = field(given, "function")
+            self._add_call(
+                field(given, "index"),
+                field(given, "id") or "",
+                field(function, "name") or "",
+                field(function, "arguments") or "",
+            )
+        old = field(delta, "function_call")
+        if old is not None:
+            self._add_call(-1, "", field(old, "name") or "", field(old, "arguments") or "")
+
+    def _add_call(self, index: Any, id: str, name: str, text: str) -> None:
+        call = self._open_call(index, id, name)
+        if call is None:
+            call = _Call(index, id, name)
+            self._calls.append(call)
+            self.parts.start(call, "tool_call", id=id, name=self._names.given(name))
+        call.id = call.id or id
+        call.name = call.name or name
+        self.parts.add(call, text)
+
+    def _open_call(self, index: Any, id: str, name: str) -> _Call | None:
+        """The call that a delta goes on with. Servers leave the index out, or give every call the same."""
+        last = self._calls[-1] if self._calls else None
+        if index is None:
+            same = last is not None and (not id or id == last.id) and not (name and last.name)
+            return last if same or (last is not None and id and id == last.id) else None
+        call = next((call for call in reversed(self._calls) if call.index == index), None)
+        if call is None or (id and call.id and id != call.id):
+            return None
+        begins_anew = bool(name) and bool(call.name) and not id and _is_object(self.parts.text(call))
+        return None if begins_anew else call
+
+
+class _Call:
+    """A call as far as it has come; it is its own key among the parts."""
+
+    def __init__(self, index: Any, id: str, name: str) -> None:
+        self.index = index
+        self.id = id
+        self.name = name
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _usage(given: Any) -> Usage | None:
+    if given is None:
+        return None
+    read, made = field(given, "prompt_tokens_details"), field(given, "completion_tokens_details")
+    return Usage(
+        input_tokens=count(field(given, "prompt_tokens")),
+        output_tokens=count(field(given, "completion_tokens")),
+        cache_read_tokens=count(field(read, "cached_tokens")),
+        cache_write_tokens=count(field(read, "cache_write_tokens")),
+        reasoning_tokens=count(field(made, "reasoning_tokens")),
+    )

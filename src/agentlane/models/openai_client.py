@@ -1,0 +1,139 @@
+"""Clients of OpenAI's SDK for the two adapters: one for each event loop, made late, without retries of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+from agentlane import ImagePart, InvalidDefinition, ModelError, ModelRequest
+
+try:
+    import openai
+except ModuleNotFoundError as missing:
+    from agentlane.models.names import how_to_install
+
+    raise ModuleNotFoundError(
+        f"the package 'openai' is not installed; {how_to_install('openai')}", name="openai"
+    ) from missing
+
+SDK: TypeAlias = Any
+"""A client of the SDK: foreign, whether its types are installed here or not."""
+
+OPENAI_HOST = "api.openai.com"
+TIMEOUT_MS = 600_000
+CONNECT_TIMEOUT_MS = 5_000
+DRAIN_S = 0.2
+"""How long the rest of an answer that has ended is read, so that its connection can be used again."""
+
+
+class Clients:
+    """The client of the running event loop. Connections belong to a loop: those of another one cannot be used."""
+
+    def __init__(
+        self,
+        *,
+        client: SDK | None,
+        api_key: str | None,
+        base_url: str | None,
+        headers: Mapping[str, str] | None,
+        timeout_ms: int | None,
+        key_needed: bool,
+    ) -> None:
+        if client is not None and (api_key is not None or base_url is not None or headers is not None):
+            raise InvalidDefinition("client= has its own api_key, base_url and headers; give them to it")
+        if client is not None and not isinstance(client, openai.AsyncOpenAI):
+            raise InvalidDefinition(f"client={client!r}: an openai.AsyncOpenAI is needed here")
+        if timeout_ms is not None and (type(timeout_ms) is not int or timeout_ms < 1):
+            raise InvalidDefinition(f"timeout_ms={timeout_ms!r} must be a whole number of at least 1")
+        options: dict[str, Any] = {"max_retries": 0}  # every attempt is one of the library's
+        if timeout_ms is not None or client is None:
+            read_ms = TIMEOUT_MS if timeout_ms is None else timeout_ms
+            options["timeout"] = openai.Timeout(read_ms / 1_000, connect=CONNECT_TIMEOUT_MS / 1_000)
+        self._given = None if client is None else client.with_options(**options)
+        self._options = options | {"api_key": api_key, "base_url": base_url, "default_headers": headers}
+        self._key_needed = key_needed
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, SDK] = WeakKeyDictionary()
+
+    def current(self) -> SDK:
+        """The client to ask with. ``ModelError`` where it has no key, or cannot be made."""
+        if self._given is not None:
+            return self._given
+        loop = asyncio.get_running_loop()
+        made = self._by_loop.get(loop)
+        if made is None:
+            made = self._by_loop[loop] = self._make()
+        return made
+
+    @property
+    def at_openai(self) -> bool:
+        """Whether requests go to OpenAI's own address, as far as can be told."""
+        if self._given is not None:
+            return OPENAI_HOST in str(self._given.base_url)
+        return OPENAI_HOST in str(self._options["base_url"] or os.environ.get("OPENAI_BASE_URL") or OPENAI_HOST)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop's client, unless it was given."""
+        made = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if made is not None:
+            await made.close()
+
+    def _make(self) -> SDK:
+        options = dict(self._options)
+        elsewhere = options["base_url"] or os.environ.get("OPENAI_BASE_URL")
+        if options["api_key"] is None and not os.environ.get("OPENAI_API_KEY") and elsewhere and not self._key_needed:
+            options["api_key"] = "none"  # servers of one's own ask for none, and the SDK insists
+        try:
+            return openai.AsyncOpenAI(**options)
+        except openai.OpenAIError as error:
+            raise ModelError(
+                f"no request can be made: {error} Or give the model api_key=.", kind="authentication_failed", sent=False
+            ) from error
+
+
+async def close_stream(stream: Any, *, ended: bool) -> None:
+    """Close an answer of the SDK. One that has ended is read to its last byte first, if that takes no time."""
+    events = getattr(stream, "_iterator", None)
+    try:
+        if ended:
+            async with asyncio.timeout(DRAIN_S):
+                while True:
+                    await stream.__anext__()
+    except (StopAsyncIteration, TimeoutError):
+        pass
+    except Exception:  # the answer is whole; what is wrong behind it is of no interest
+        pass
+    finally:
+        await stream.close()
+        if events is not None and hasattr(events, "aclose"):
+            await events.aclose()  # else the loop closes it, later, in a task of its own
+
+
+def checked_settings(request: ModelRequest, reserved: frozenset[str]) -> dict[str, Any]:
+    """The agent's settings, which are fields of the request; ``ModelError`` for those that the adapter has to fill."""
+    taken = sorted(reserved & set(request.settings))
+    if taken:
+        raise ModelError(
+            f"the setting {taken[0]!r} is the library's to fill; leave it out of settings=",
+            kind="invalid_request",
+            sent=False,
+        )
+    return dict(request.settings)
+
+
+def cache_key(request: ModelRequest) -> str:
+    """What requests of one lane have in common, for the provider's cache of prompts."""
+    return sha256(f"{request.session_id}|{request.lane}".encode()).hexdigest()[:32]
+
+
+def data_url(image: ImagePart) -> str:
+    """An image as both interfaces take it."""
+    return f"data:{image.mime_type};base64,{image.data}"
+
+
+def parameters_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """A tool's parameters: an object, whose properties have to be there even if there are none."""
+    return {"type": "object", "properties": {}, **schema}

@@ -1,0 +1,34 @@
+"""What a model's tokens cost, for adapters that are told."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentlane import Usage
+
+
+class Prices(Struct, frozen=True, kw_only=True):
+    """Prices of a million tokens, in the currency that your costs are in.
+
+    ``cache_read`` and ``cache_write`` are those of input tokens that were read from and written to a cache; without
+    them these cost what others do. No provider's prices are known to this library: they change.
+    """
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+    def priced(self, usage: Usage) -> Usage:
+        """``usage`` with its cost in billionths; the same where the counts that it needs are unknown."""
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return usage
+        read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+        cost = (
+            max(usage.input_tokens - read - written, 0) * self.input
+            + read * (self.input if self.cache_read is None else self.cache_read)
+            + written * (self.input if self.cache_write is None else self.cache_write)
+            + usage.output_tokens * self.output
+        )
+        return replace(usage, cost_nanos=round(cost * 1_000))
