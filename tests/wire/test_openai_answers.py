@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentlane import ModelError, ProviderPart, TextPart, ThinkingPart, ToolCallPart, Usage
-from tests.wire.asking import Answered, ask
+from agentlane.models.prices import Prices
 from tests.wire.openai_answers import (
     broken,
     chat_events,
@@ -20,7 +20,10 @@ from tests.wire.openai_answers import (
     response_events,
 )
 from tests.wire.openai_apis import CHAT, RESPONSES, Api, both
-from tests.wire.server import End, Reply, WireServer, every, pieces
+from tests.wire.openai_wire import Wire
+from tests.wire.server import End, Reply, every, pieces
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = "Grüße 🙂 in\nzwei Zeilen"
 ARGUMENTS = '{"path": "ä/🙂.txt", "lines": [1, 2]}'
@@ -32,16 +35,6 @@ USAGE = Usage(
     reasoning_tokens=20,
     cost_nanos=None,
 )
-
-
-async def answered(api: Api, *replies: Reply, **options: Any) -> Answered:
-    """What the model makes of the last of these replies; each is asked for once, and nothing more."""
-    with WireServer(replies) as server:
-        model = api.model(server.url, **options)
-        found = [await ask(model) for _ in replies]
-        await model.aclose()
-        assert len(server.requests) == len(replies), "the SDK asked again by itself"
-    return found[-1]
 
 
 def plain(message: Any) -> list[tuple[str, ...]]:
@@ -71,8 +64,8 @@ def whole_events(api: Api) -> list[dict[str, Any]]:
 
 
 @both
-async def test_a_whole_answer_has_its_parts_in_order_its_usage_and_its_stop_reason(api: Api) -> None:
-    found = await answered(api, Reply(pieces=[api.body(whole_events(api))]))
+async def test_a_whole_answer_has_its_parts_in_order_its_usage_and_its_stop_reason(wire: Wire, api: Api) -> None:
+    found = await wire.answered(api, Reply(pieces=[api.body(whole_events(api))]))
 
     assert found.error is None and found.message is not None
     assert plain(found.message) == WHOLE
@@ -85,37 +78,42 @@ async def test_a_whole_answer_has_its_parts_in_order_its_usage_and_its_stop_reas
 @both
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("length", [1, 2, 7])
-async def test_it_does_not_matter_where_the_bytes_are_cut(api: Api, newline: str, length: int) -> None:
+async def test_it_does_not_matter_where_the_bytes_are_cut(wire: Wire, api: Api, newline: str, length: int) -> None:
     data = api.body(whole_events(api), newline=newline, keep_alives=True)
 
-    found = await answered(api, Reply(pieces=every(data, length)))
+    found = await wire.answered(api, Reply(pieces=every(data, length)))
 
     assert found.error is None and found.message is not None
     assert (plain(found.message), found.message.usage) == (WHOLE, USAGE)
 
 
 @both
-async def test_it_does_not_matter_where_one_cut_is(api: Api, whole: bool) -> None:
+async def test_it_does_not_matter_where_one_cut_is(wire: Wire, api: Api, whole: bool) -> None:
     data = api.body(api.events("é🙂", ("a", "f", '{"é": 1}')), newline="\r\n")
     places = range(0, len(data), 1 if whole else 97)
-    with WireServer([Reply(pieces=pieces(data, place)) for place in places]) as server:
-        model = api.model(server.url)
-        found = [await ask(model) for _ in places]
-        await model.aclose()
+    found = [await wire.answered(api, Reply(pieces=pieces(data, place))) for place in places]
 
-        assert {str(each.message) for each in found} == {str(found[0].message)}
-        assert plain(found[0].message) == [("text", "é🙂"), ("call", "a", "f", "{'é': 1}")]
-        assert server.connections == 1, "each answer was read to its end, and its connection used again"
+    assert {str(each.message) for each in found} == {str(found[0].message)}
+    assert plain(found[0].message) == [("text", "é🙂"), ("call", "a", "f", "{'é': 1}")]
+
+
+@both
+async def test_the_connection_of_an_answer_is_used_again(wire: Wire, api: Api) -> None:
+    await wire.answered(api, api.reply("one"))
+    before = wire.server.connections
+    await wire.answered(api, api.reply("two"))
+
+    assert wire.server.connections == before, "the answer was read to its last byte, and nothing was hung up"
 
 
 @both
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
-async def test_an_answer_that_breaks_off_is_a_cut_one_with_what_was_shown(api: Api, end: End, whole: bool) -> None:
+async def test_an_answer_that_breaks_off_is_a_cut_one(wire: Wire, api: Api, end: End, whole: bool) -> None:
     events = whole_events(api)
     last = len(events) - (1 if api is RESPONSES else 2)  # up to the event that says why it ended
     counts = range(1, last + 1) if whole else (1, last // 2, last)
     for count in counts:
-        found = await answered(api, api.broken(events, count, end))
+        found = await wire.answered(api, api.broken(events, count, end))
 
         assert found.message is None
         assert isinstance(found.error, ModelError), found.error
@@ -125,19 +123,19 @@ async def test_an_answer_that_breaks_off_is_a_cut_one_with_what_was_shown(api: A
 
 
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
-async def test_a_chat_answer_that_said_why_it_ends_is_whole_even_if_its_usage_never_comes(end: End) -> None:
+async def test_a_chat_answer_that_said_why_it_ends_is_whole_even_if_its_usage_never_comes(wire: Wire, end: End) -> None:
     events = chat_events("done", usage=None)
 
-    found = await answered(CHAT, broken(events, len(events), end, named=False))
+    found = await wire.answered(CHAT, broken(events, len(events), end, named=False))
 
     assert found.message is not None
     assert (found.message.text, found.message.stop_reason, found.message.usage) == ("done", "stop", None)
 
 
-async def test_an_answer_that_is_only_told_at_the_end_is_whole() -> None:
+async def test_an_answer_that_is_only_told_at_the_end_is_whole(wire: Wire) -> None:
     events = response_events(reasoning("why"), message("told late"), function_call("f", "{}"))
 
-    found = await answered(RESPONSES, Reply(pieces=[RESPONSES.body([events[0], events[-1]])]))
+    found = await wire.answered(RESPONSES, Reply(pieces=[RESPONSES.body([events[0], events[-1]])]))
 
     assert found.message is not None
     assert plain(found.message) == [("thinking", "why"), ("text", "told late"), ("call", "call_1", "f", "{}")]
@@ -156,8 +154,8 @@ async def test_an_answer_that_is_only_told_at_the_end_is_whole() -> None:
         ("[" * 2_000, None, "[" * 2_000),
     ],
 )
-async def test_arguments_are_an_object_or_kept_as_text(api: Api, arguments: str, expected: Any, text: Any) -> None:
-    found = await answered(api, api.reply("", ("a", "f", arguments)))
+async def test_arguments_are_an_object_or_text(wire: Wire, api: Api, arguments: str, expected: Any, text: Any) -> None:
+    found = await wire.answered(api, api.reply("", ("a", "f", arguments)))
 
     assert found.message is not None
     assert [(call.arguments, call.arguments_text) for call in found.message.calls] == [(expected, text)]
@@ -218,10 +216,10 @@ DELTAS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str, str]]]] = {
 
 
 @pytest.mark.parametrize("given", DELTAS)
-async def test_calls_are_told_apart_as_servers_number_them(given: str) -> None:
+async def test_calls_are_told_apart_as_servers_number_them(wire: Wire, given: str) -> None:
     parts, expected = DELTAS[given]
 
-    found = await answered(CHAT, deltas(*parts, finish="stop"))
+    found = await wire.answered(CHAT, deltas(*parts, finish="stop"))
 
     assert found.message is not None
     assert [(call.id, call.name, call.arguments_text) for call in found.message.calls] == expected
@@ -229,20 +227,20 @@ async def test_calls_are_told_apart_as_servers_number_them(given: str) -> None:
 
 
 @both
-async def test_an_answer_without_anything_is_an_empty_one(api: Api) -> None:
-    found = await answered(api, api.reply())
+async def test_an_answer_without_anything_is_an_empty_one(wire: Wire, api: Api) -> None:
+    found = await wire.answered(api, api.reply())
 
     assert found.message is not None
     assert (found.message.content, found.message.stop_reason) == ((), "stop")
 
 
-async def test_a_limit_of_tokens_is_a_length_and_half_a_call_stays_half() -> None:
+async def test_a_limit_of_tokens_is_a_length_and_half_a_call_stays_half(wire: Wire) -> None:
     half = function_call("f", '{"a": ', status="incomplete")
     for api, reply in (
         (RESPONSES, response(message("so"), half, status="incomplete", reason="max_output_tokens")),
         (CHAT, Reply(pieces=[CHAT.body(chat_events("so", ("call_1", "f", '{"a": '), finish="length"))])),
     ):
-        found = await answered(api, reply)
+        found = await wire.answered(api, reply)
 
         assert found.message is not None
         assert (found.message.stop_reason, found.message.text) == ("length", "so")
@@ -286,10 +284,10 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("given", ENDINGS)
-async def test_answers_that_fail_say_why_and_keep_what_was_said_and_charged(given: str) -> None:
+async def test_answers_that_fail_say_why_and_keep_what_was_said_and_charged(wire: Wire, given: str) -> None:
     api, reply, kind, retryable = ENDINGS[given]
 
-    found = await answered(api, reply)
+    found = await wire.answered(api, reply)
 
     assert found.message is not None and found.message.error is not None
     assert (found.message.stop_reason, found.message.error.code) == ("error", kind)
@@ -318,12 +316,12 @@ ERRORS: dict[str, tuple[Api, bytes, str]] = {
 
 
 @pytest.mark.parametrize("given", ERRORS)
-async def test_an_error_in_the_middle_is_the_providers_and_may_be_tried_again(given: str) -> None:
+async def test_an_error_in_the_middle_is_the_providers_and_may_be_tried_again(wire: Wire, given: str) -> None:
     api, tail, kind = ERRORS[given]
     events = api.events("Hello there")[:5]
     head = api.body(events).removesuffix(b"data: [DONE]\n\n")
 
-    found = await answered(api, Reply(pieces=[head, tail]))
+    found = await wire.answered(api, Reply(pieces=[head, tail]))
 
     assert found.message is None
     assert isinstance(found.error, ModelError)
@@ -331,7 +329,7 @@ async def test_an_error_in_the_middle_is_the_providers_and_may_be_tried_again(gi
     assert found.shown and "Hello there".startswith(found.shown)
 
 
-async def test_parts_of_the_providers_own_tools_are_kept_as_they_came() -> None:
+async def test_parts_of_the_providers_own_tools_are_kept_as_they_came(wire: Wire) -> None:
     search = {
         "type": "web_search_call",
         "id": "ws_1",
@@ -346,15 +344,15 @@ async def test_parts_of_the_providers_own_tools_are_kept_as_they_came() -> None:
         "action": {"type": "exec"},
     }
 
-    found = await answered(RESPONSES, response(search, shell, message("found it")))
+    found = await wire.answered(RESPONSES, response(search, shell, message("found it")))
 
     assert found.message is not None
     assert found.message.stop_reason == "stop" and not found.message.calls, "nobody here runs them"
     assert [part.data for part in found.message.content if isinstance(part, ProviderPart)] == [search, shell]
 
 
-async def test_reasoning_keeps_what_it_takes_to_send_it_back() -> None:
-    found = await answered(
+async def test_reasoning_keeps_what_it_takes_to_send_it_back(wire: Wire) -> None:
+    found = await wire.answered(
         RESPONSES, response(reasoning("think", encrypted="gAA=+/é"), message("so", phase="commentary"))
     )
 
@@ -366,12 +364,10 @@ async def test_reasoning_keeps_what_it_takes_to_send_it_back() -> None:
 
 
 @both
-async def test_prices_give_an_answer_its_cost(api: Api) -> None:
-    from agentlane.models.prices import Prices
-
+async def test_prices_give_an_answer_its_cost(wire: Wire, api: Api) -> None:
     prices = Prices(input=2.0, output=8.0, cache_read=0.5, cache_write=2.5)
 
-    found = await answered(api, api.reply("hi"), prices=prices)
+    found = await wire.answered(api, api.reply("hi"), prices=prices)
 
     assert found.message is not None and found.message.usage is not None
     # 12 plain, 100 read, 8 written, 30 out: 24 + 50 + 20 + 240 millionths
