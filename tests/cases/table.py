@@ -46,6 +46,8 @@ RETRYING = "tests/driver/test_retrying.py"
 GROUND = "tests/cases/test_ground.py"
 SIGNALS = "tests/kills/test_signals.py"
 
+WIRE = "tests/wire"
+
 WATCH = "tests/watch/test_watch.py"
 STREAM = "tests/watch/test_stream.py"
 FORKING = "tests/session/test_forking.py"
@@ -114,6 +116,7 @@ case(
     "a call that the provider carries out itself is run here, or is sent back half",
     f"{ANSWERS}::test_a_call_that_the_provider_runs_itself_is_never_run_here",
     "tests/machine/test_context.py::test_only_what_the_rules_name_is_left_out",
+    f"{WIRE}/test_openai_input.py::test_what_the_providers_own_tools_did_goes_back_only_where_it_is_complete",
 )
 case(
     "R13",
@@ -122,6 +125,7 @@ case(
     "tests/races/test_abort.py::test_an_abort_keeps_what_was_shown",
     f"{TRANSCRIPT}::test_an_abort_shows_in_the_record_while_a_model_hangs",
     "tests/machine/test_context.py::test_answers_without_content_and_entries_of_applications_are_left_out",
+    f"{WIRE}/test_openai_lanes.py::test_failures_are_kept_and_never_sent",
 )
 case(
     "R15",
@@ -156,6 +160,7 @@ case(
     "R21",
     "pieces of a stream that broke are joined with those of the next attempt",
     f"{TRANSCRIPT}::test_a_retry_starts_from_nothing",
+    f"{WIRE}/test_openai_lanes.py::test_a_retry_begins_anew_and_its_tool_runs_once",
 )
 case(
     "R22",
@@ -398,6 +403,7 @@ case(
     "tests/tools/test_adapters.py::test_text_that_is_broken_in_every_place_is_mended_in_every_place",
     "tests/session/test_values.py::test_lone_surrogates_are_replaced_in_values_and_keys_of_them",
     "tests/data/test_border.py::test_surrogate_pairs_are_joined_and_lone_ones_replaced",
+    f"{WIRE}/test_openai_lanes.py::test_odd_characters_go_through_and_back",
     "tests/data/test_ground.py::test_a_name_outside_the_pattern_is_refused",
     f"{ODD}::test_copies_of_every_kind_are_the_same_in_every_store",
     "tests/skills/test_accepting.py::test_odd_text_in_arguments_is_stored_by_the_rule_for_all_text",
@@ -421,6 +427,7 @@ case(
     "tests/session/test_values.py::test_a_value_that_could_not_be_read_back_is_refused",
     "tests/data/test_border.py::test_what_is_not_json_is_refused_by_its_path",
     "tests/session/test_values.py::test_an_adjustment_that_cannot_be_kept_is_refused",
+    f"{WIRE}/test_openai_lanes.py::test_arguments_that_are_no_json_get_an_error_and_the_next_request_is_good",
 )
 case(
     "R72",
@@ -543,6 +550,7 @@ case(
     "R92",
     "a stream that ends without its end is taken for a whole answer",
     f"{TRANSCRIPT}::test_a_stream_that_just_ends_is_an_error",
+    f"{WIRE}/test_openai_answers.py::test_an_answer_that_breaks_off_is_a_cut_one",
 )
 case(
     "R94",
@@ -626,6 +634,7 @@ case(
     "R117",
     "attempts that failed or were stopped count as nothing, and unknown looks like zero",
     f"{TRANSCRIPT}::test_every_attempt_is_in_the_ledger",
+    f"{WIRE}/test_openai_lanes.py::test_a_retry_begins_anew_and_its_tool_runs_once",
     f"{ANSWERS}::test_usage_that_was_seen_before_an_abort_is_kept_and_the_rest_is_unknown",
     f"{RECOVERY}::test_usage_that_was_seen_before_a_death_is_kept",
     "tests/races/test_abort.py::test_request_intent_then_abort",

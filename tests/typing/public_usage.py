@@ -208,6 +208,7 @@ annotated: Agent[Deps] = agent
 bare = Agent(model=ScriptedModel([[say("a"), call("plain", x=1)], answer("b"), fail("overloaded"), hang()]))
 Agent(model=NoModel())  # type: ignore[arg-type]
 Agent(model=[EchoModel(), ScriptedModel(["b"])], max_turns=20, max_time_ms=60_000)
+Agent(model="openai:gpt-5", models=["openai-chat:qwen3", EchoModel()])
 planner = Agent(model=EchoModel(), output=Plan, max_output_retries=1)
 assert_type(planner, Agent[Any, Plan])
 Agent(model=EchoModel(), output="Plan")  # type: ignore[arg-type]
