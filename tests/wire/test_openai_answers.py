@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -122,6 +123,16 @@ async def test_an_answer_that_breaks_off_is_a_cut_one(wire: Wire, api: Api, end:
         assert found.error.usage is None, "what was charged is not known"
 
 
+async def test_usage_that_was_seen_before_the_cut_is_in_the_failure(wire: Wire) -> None:
+    events = chat_events("Hello")
+    early = [event | {"usage": events[-1]["usage"]} for event in events[:2]]  # servers that count with each chunk
+
+    found = await wire.answered(CHAT, broken(early, 2, "cut", named=False))
+
+    assert isinstance(found.error, ModelError)
+    assert found.error.usage == USAGE == pickle.loads(pickle.dumps(found.error)).usage
+
+
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
 async def test_a_chat_answer_that_said_why_it_ends_is_whole_even_if_its_usage_never_comes(wire: Wire, end: End) -> None:
     events = chat_events("done", usage=None)
@@ -139,6 +150,15 @@ async def test_an_answer_that_is_only_told_at_the_end_is_whole(wire: Wire) -> No
 
     assert found.message is not None
     assert plain(found.message) == [("thinking", "why"), ("text", "told late"), ("call", "call_1", "f", "{}")]
+
+
+async def test_the_event_says_how_it_ended_where_the_response_does_not(wire: Wire) -> None:
+    events = response_events(message("so"), status="incomplete", reason="max_output_tokens")
+    del events[-1]["response"]["status"]
+
+    found = await wire.answered(RESPONSES, Reply(pieces=[RESPONSES.body(events)]))
+
+    assert found.message is not None and found.message.stop_reason == "length"
 
 
 @both

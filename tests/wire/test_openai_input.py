@@ -139,6 +139,15 @@ async def test_what_the_providers_own_tools_did_goes_back_only_where_it_is_compl
     assert [item["type"] for item in half["input"]] == ["message", "message"]
 
 
+@both
+async def test_text_that_is_empty_is_not_sent(wire: Wire, api: Api) -> None:
+    body = await wire.sent(
+        api, said("go"), answer(TextPart(text=""), TextPart(text="so"), model=own(api)), said("next")
+    )
+
+    assert len(body["input" if api is RESPONSES else "messages"]) == 3
+
+
 async def test_an_answer_of_reasoning_alone_is_left_out_of_a_chat(wire: Wire) -> None:
     body = await wire.sent(CHAT, said("go"), answer(ThinkingPart(text="hm"), model=own(CHAT)), said("next"))
 

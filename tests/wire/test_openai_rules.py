@@ -35,17 +35,16 @@ OTHER = ModelIdentity(provider="anthropic", name="claude")
 
 # What a conversation can hold, as strategies. Marks are those of this model or another, whole or not; ids repeat.
 
-_WORDS = st.sampled_from(["", "hi", "\x00", "two\nlines", "🙂"])
+_WORDS = st.sampled_from(["hi", "", "\x00", "two\nlines", "🙂"])
 _IDS = st.sampled_from(["", "call_1", "call_1", "toolu_" + "x" * 70, "a.b/c", "fc_1|call", "é"])
 _NAMES = st.sampled_from(["read", "files/read.v2", "", "a" * 100, "not a name\x00", "read_"])
-_ITEM_IDS = st.sampled_from(["x_1", "x_2", "x_3", "x_4", "x_5", "x_6", "x_7"])
-_MARKS = st.one_of(
-    st.none(),
-    st.just("sealed, of somebody else"),
-    st.builds(lambda id: json.dumps({"id": id}), _ITEM_IDS),
-    st.builds(lambda id: json.dumps({"id": id, "encrypted_content": "gAAA", "summary": []}), _ITEM_IDS),
-    st.builds(lambda id: json.dumps({"id": id, "summary": []}), _ITEM_IDS),
-)
+_ITEM_IDS = st.sampled_from([f"x_{number}" for number in range(30)])
+_ITEMS = st.builds(lambda id: json.dumps({"id": id}), _ITEM_IDS)
+_SEALED = st.builds(lambda id: json.dumps({"id": id, "encrypted_content": "gAAA", "summary": []}), _ITEM_IDS)
+_UNSEALED = st.builds(lambda id: json.dumps({"id": id, "summary": []}), _ITEM_IDS)
+_FOREIGN = st.sampled_from([None, "sealed, of somebody else"])
+_MARKS = st.one_of(_ITEMS, _ITEMS, _FOREIGN)
+_THOUGHTS = st.one_of(_SEALED, _SEALED, _SEALED, _UNSEALED, _FOREIGN)
 _PROVIDED = st.one_of(
     st.just({"type": "refusal", "refusal": "no"}),
     st.just({"type": "refusal", "refusal": ""}),
@@ -57,7 +56,7 @@ _PROVIDED = st.one_of(
 _ARGUMENTS = st.sampled_from([None, {}, {"a": 1}, {"é": ["🙂"]}])
 _PARTS = st.one_of(
     st.builds(lambda text, mark: TextPart(text=text, signature=mark), _WORDS, _MARKS),
-    st.builds(lambda text, mark: ThinkingPart(text=text, signature=mark), _WORDS, _MARKS),
+    st.builds(lambda text, mark: ThinkingPart(text=text, signature=mark), _WORDS, _THOUGHTS),
     st.builds(
         lambda id, name, given, mark: ToolCallPart(
             id=id, name=name, arguments=given, arguments_text='{"a": ' if given is None else None, signature=mark
@@ -77,9 +76,9 @@ def conversations(draw: st.DrawFn, identity: ModelIdentity) -> list[Any]:
     """The bodies of a path's entries: any answers, results for some of their calls, and users in between."""
     bodies: list[Any] = [said("go")]
     for _ in range(draw(st.integers(min_value=0, max_value=4))):
-        parts = draw(st.lists(_PARTS, max_size=5))
-        stop = draw(st.sampled_from(["stop", "stop", "stop", "length", "error", "aborted"]))
-        model = draw(st.sampled_from([identity, identity, OTHER, None]))
+        parts = draw(st.lists(_PARTS, max_size=4))
+        stop = draw(st.sampled_from(["stop", "stop", "stop", "stop", "length", "error"]))
+        model = draw(st.sampled_from([identity, identity, identity, OTHER, None]))
         bodies.append(AssistantMessage(content=tuple(parts), model=model, stop_reason=stop))
         if stop not in ("error", "aborted"):
             for call in bodies[-1].calls:

@@ -169,8 +169,7 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
             self._settled = self._take(event)
         except ModelError as error:
             self._done = True
-            if error.usage is None:
-                error.usage = self.parts.usage
+            self._charge(error)
             raise
         except Exception as error:
             known = error_of(error, begun=self._begun)
@@ -184,8 +183,13 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
             self._done = True
             if known is None:
                 raise
-            known.usage = self.parts.usage
+            self._charge(known)
             raise known from error
+
+    def _charge(self, error: ModelError) -> None:
+        """Put what is known of the usage into a failure."""
+        if error.usage is None:
+            error.usage = error.details["usage"] = self.parts.usage
 
 
 def call_part(id: str, name: str, text: str, *, signature: str | None = None) -> ToolCallPart:

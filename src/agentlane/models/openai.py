@@ -32,7 +32,7 @@ from agentlane.models.sent_names import SentNames
 
 RESERVED = frozenset(
     {
-        *("background", "conversation", "input", "instructions", "model", "previous_response_id", "prompt"),
+        *("background", "conversation", "input", "instructions", "model", "previous_response_id"),
         *("stream", "stream_options"),
     }
 )
@@ -194,7 +194,9 @@ class _ResponseStream(AnswerStream):
             case "response.output_item.done":
                 self._end(place, field(event, "item"))
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
-                return self._settle(field(event, "response"))
+                response = field(event, "response")
+                status = field(response, "status") or field(event, "type").removeprefix("response.")
+                return self._settle(response, status)
             case "error":
                 raise error_of_body({"code": field(event, "code"), "message": field(event, "message")})
             case _:
@@ -245,13 +247,12 @@ class _ResponseStream(AnswerStream):
             self.parts.start(key, "text")
             self.parts.end(key, TextPart(text=text, signature=kept))
 
-    def _settle(self, response: Any) -> AssistantMessage:
+    def _settle(self, response: Any, status: str) -> AssistantMessage:
         for place, item in enumerate(field(response, "output") or ()):
             self._end(place, item)  # a server may say it here only
         usage = _usage(field(response, "usage"))
         if usage is not None:
             self.parts.see(usage if self._prices is None else self._prices.priced(usage))
-        status = field(response, "status")
         reason = field(field(response, "incomplete_details"), "reason")
         if status in ("failed", "cancelled"):
             body = _data(field(response, "error")) or {"message": f"the response is {status}"}
