@@ -22,6 +22,7 @@ class Provider(NamedTuple):
 
 # One line a provider, in plain order.
 PROVIDERS = {
+    "anthropic": Provider("agentlane.models.anthropic", "AnthropicModel", "anthropic", "anthropic"),
     "openai": Provider("agentlane.models.openai", "OpenAIModel", "openai", "openai"),
     "openai-chat": Provider("agentlane.models.openai_chat", "OpenAIChatModel", "openai", "openai"),
 }
