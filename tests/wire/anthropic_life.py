@@ -1,0 +1,92 @@
+"""A process that runs an agent with a model of Anthropic, to be killed; and the agent, for those who go on with it.
+
+As a script it loads the SDK once and then forks a child for each job, a line of JSON with ``url`` and ``target``. It
+writes lines: ``pid N`` of the child, ``begun TOOL:ARGUMENT ATTEMPT`` as tools begin, and ``end STATUS`` of the child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+
+import httpx2
+from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+
+from agentlane import Agent, NoActiveOperation, Prompt, RetryPolicy, Tool, ToolContext, open_session
+from agentlane.models.anthropic import AnthropicModel
+
+THINKING = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+
+def agent(client: AsyncAnthropic, begun: Callable[[str], bool]) -> Agent:
+    """The agent of every life. ``begun`` is told of each start of a tool, and says whether it is to come to its end."""
+
+    def make(name: str, replay: str) -> Tool:
+        async def run(arguments: dict[str, str], ctx: ToolContext) -> str:
+            if not begun(f"{name}:{arguments['what']} {ctx.attempt}"):
+                await asyncio.Event().wait()
+            return f"{name} {arguments['what']} done"
+
+        return Tool(name, run, replay=replay)  # type: ignore[arg-type]
+
+    return Agent(
+        model=AnthropicModel("claude-test", client=client),
+        tools=[make("look", "safe"), make("change", "never")],
+        instructions="Work.",
+        settings=THINKING,
+        retry=RetryPolicy(attempts=3, base_ms=0),
+    )
+
+
+def client_at(url: str) -> AsyncAnthropic:
+    return AsyncAnthropic(api_key="key", base_url=url, http_client=DefaultAsyncHttpxClient(base_url=url, verify=False))
+
+
+async def live(url: str, target: str, ends: bool) -> None:
+    """Go on with what is open, or begin."""
+
+    def begun(what: str) -> bool:
+        tell(f"begun {what}")
+        return ends
+
+    async with client_at(url) as client, open_session(target, durability="process") as session:
+        lane = await session.lane("main", agent(client, begun))
+        try:
+            await lane.drive()
+        except NoActiveOperation:
+            await lane.accept(Prompt("go"))
+            await lane.drive()
+
+
+def tell(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+async def warm_up() -> None:
+    """Ask once, of nobody: what the SDK makes at its first request is made for all children."""
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers={"content-type": "text/event-stream"}))
+    async with AsyncAnthropic(api_key="key", http_client=httpx2.AsyncClient(transport=transport)) as client:
+        async for _ in await client.messages.create(model="m", max_tokens=1, messages=[], stream=True):
+            pass
+
+
+def main() -> None:
+    asyncio.run(warm_up())
+    for line in sys.stdin:
+        job = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            tell(f"pid {os.getpid()}")
+            try:
+                asyncio.run(live(job["url"], job["target"], job["ends"]))
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        tell(f"end {status}")
+
+
+if __name__ == "__main__":
+    main()

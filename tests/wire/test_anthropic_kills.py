@@ -1,0 +1,193 @@
+"""Claim: a process that is killed while a model of Anthropic streams or a tool runs leaves a session from which the
+next one makes requests that the provider takes, and in which no call runs twice that must not. Real ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anthropic")
+
+from agentlane import AssistantMessage, NoActiveOperation, open_session
+from agentlane.testing import check_invariants
+from tests.wire import anthropic_life
+from tests.wire.anthropic_format import answer, redacted, reply, text, thinking, tool
+from tests.wire.anthropic_rules import Provider
+
+DISKS = {"jsonl": "s.jsonl", "sqlite": "s.db"}
+ASKED = answer(
+    thinking("let me", " look", signature="signed-1"),
+    redacted("hidden-1"),
+    text("I look", " 😀"),
+    tool("look", {"what": "a"}, id="toolu_1"),
+    tool("change", {"what": "b"}, id="toolu_2"),
+    tool("look", {"what": "c"}, id=""),
+)
+DONE = answer(thinking("so", signature="signed-2"), text("do", "ne"))
+
+
+class Lives:
+    """Children, one after another, of a process that has loaded everything."""
+
+    def __init__(self) -> None:
+        self._mother = subprocess.Popen(
+            [sys.executable, anthropic_life.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        self._child = 0
+
+    def begin(self, provider: Provider, target: Path, *, ends: bool = True) -> None:
+        """A child begins; its tools come to their ends, or never do."""
+        assert self._mother.stdin is not None
+        job = {"url": provider.url, "target": str(target), "ends": ends}
+        self._mother.stdin.write(json.dumps(job) + "\n")
+        self._mother.stdin.flush()
+        self._child = int(self._line().split()[1])
+
+    def begun(self, count: int) -> list[str]:
+        """The next tools that begin."""
+        return [self._line().removeprefix("begun ") for _ in range(count)]
+
+    def kill(self) -> list[str]:
+        """Kill the child; gives the tools that began and were not asked for."""
+        os.kill(self._child, signal.SIGKILL)
+        lines = []
+        while not (line := self._line()).startswith("end"):
+            lines.append(line.removeprefix("begun "))
+        assert line == f"end {signal.SIGKILL.value}"
+        return lines
+
+    def close(self) -> None:
+        with self._mother:
+            assert self._mother.stdin is not None
+            self._mother.stdin.close()
+            if self._mother.wait(60):
+                pytest.fail("the mother of all children failed")
+
+    def _line(self) -> str:
+        assert self._mother.stdout is not None
+        line = self._mother.stdout.readline()
+        assert line, "the mother of all children is gone"
+        return line.strip()
+
+
+@pytest.fixture(scope="module")
+def lives() -> Iterator[Lives]:
+    found = Lives()
+    yield found
+    found.close()
+
+
+async def finish(provider: Provider, target: Path) -> tuple[str, list[str], list[str | None]]:
+    """Go on in this process: the text at the end, the tools that began, the codes of the answers that failed."""
+    began: list[str] = []
+
+    def begun(what: str) -> bool:
+        began.append(what)
+        return True
+
+    async with anthropic_life.client_at(provider.url) as client, open_session(target, create=False) as session:
+        lane = await session.lane("main", anthropic_life.agent(client, begun))
+        try:
+            await lane.drive()
+        except NoActiveOperation:
+            pytest.fail("nothing was open")
+        assert await check_invariants(session) == []
+        answers = [m for m in await lane.messages() if isinstance(m, AssistantMessage)]
+        await lane.run("and more")
+        assert await check_invariants(session) == []
+    return answers[-1].text, began, [m.error.code for m in answers if m.error]
+
+
+def results(provider: Provider) -> list[str]:
+    """What the last request says of each call."""
+    blocks = [block for turn in provider.bodies[-1]["messages"] for block in turn["content"]]
+    return [block["content"][0]["text"] for block in blocks if block["type"] == "tool_result"]
+
+
+# Behind how many events of an answer to kill: inside its reasoning, its text, its calls, and before its last event.
+PLACES = {"jsonl": (4, 13, len(ASKED) - 1), "sqlite": (1, 9, 18)}
+
+
+@pytest.mark.parametrize("disk", DISKS)
+async def test_killed_in_the_middle_of_an_answer(disk: str, lives: Lives, tmp_path: Path, whole: bool) -> None:
+    for shown in sorted({place for places in PLACES.values() for place in places}) if whole else PLACES[disk]:
+        folder = tmp_path / str(shown)
+        folder.mkdir()
+        target = folder / DISKS[disk]
+        with Provider(reply(ASKED[:shown], end="hang"), ASKED, DONE, answer(text("more"))) as provider:
+            lives.begin(provider, target)
+            provider.server.hanging()
+            assert lives.kill() == []
+
+            said, began, failed = await finish(provider, target)
+
+            provider.require_kept()
+        assert (said, failed) == ("done", ["interrupted"])
+        assert sorted(began) == ["change:b 1", "look:a 1", "look:c 1"]
+        assert [text[-4:] for text in results(provider)] == ["done"] * 3
+        # Nothing of the answer that was lost is in what is sent: one user turn, and the next attempt.
+        assert [turn["role"] for turn in provider.bodies[2]["messages"]] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("disk", DISKS)
+async def test_killed_while_tools_run(disk: str, lives: Lives, tmp_path: Path) -> None:
+    target = tmp_path / DISKS[disk]
+    with Provider(ASKED, DONE, answer(text("more"))) as provider:
+        lives.begin(provider, target, ends=False)
+        assert sorted(lives.begun(3)) == ["change:b 1", "look:a 1", "look:c 1"]
+        lives.kill()
+
+        said, began, failed = await finish(provider, target)
+
+        provider.require_kept()
+    assert (said, failed) == ("done", [])
+    assert began == ["look:a 2", "look:c 2"]  # the one that may not run twice did not
+    told = results(provider)
+    assert [text[-4:] for text in (told[0], told[2])] == ["done"] * 2
+    assert "Check before doing it again" in told[1]
+    kinds = [block["type"] for block in provider.bodies[-1]["messages"][1]["content"]]
+    assert kinds == ["thinking", "redacted_thinking", "text", "tool_use", "tool_use", "tool_use"]
+
+
+@pytest.mark.parametrize("disk", DISKS)
+async def test_killed_again_and_again(disk: str, lives: Lives, tmp_path: Path) -> None:
+    """In the answer, in the tools, in their replay, in the answer to them; each time another process goes on."""
+    target = tmp_path / DISKS[disk]
+    script = [reply(ASKED[:15], end="hang"), ASKED, reply(DONE[:5], end="hang"), reply(DONE[:-1], end="hang"), DONE]
+    with Provider(*script, answer(text("more"))) as provider:
+        lives.begin(provider, target)
+        provider.server.hanging()
+        lives.kill()
+
+        lives.begin(provider, target, ends=False)
+        lives.begun(3)
+        lives.kill()
+
+        lives.begin(provider, target, ends=False)
+        assert lives.begun(1) == ["look:a 2"]
+        lives.kill()
+
+        for deaths in (1, 2):
+            provider.server.left(deaths)  # the one before has gone, so that what hangs is this one's
+            lives.begin(provider, target)
+            provider.server.hanging()
+            began = lives.kill()
+            assert began == (["look:a 3", "look:c 2"] if deaths == 1 else [])  # what has its outcome is not run again
+        provider.server.left(3)
+        said, began, failed = await finish(provider, target)
+
+        provider.require_kept()
+    assert (said, began, failed) == ("done", [], ["interrupted"] * 3)
+    assert "Check before doing it again" in results(provider)[1]
