@@ -73,6 +73,7 @@ DEPENDENCIES = {"aiosqlite", "anyio", "msgspec", "typing_extensions"}
 
 # What else the modules of an extra may import: its SDK.
 EXTRAS = {
+    "agentlane.models.anthropic": {"anthropic"},
     "agentlane.models.openai_client": {"openai"},
 }
 

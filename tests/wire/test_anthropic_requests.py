@@ -40,7 +40,7 @@ def make(messages: list[Message], **given: Any) -> dict[str, Any]:
         instructions=given.pop("instructions", "Be brief."),
         messages=messages,
         tools=given.pop("tools", ()),
-        settings=given.pop("settings", {}),
+        settings={**given.pop("settings", {}), **({"tools": list(t)} if (t := given.pop("server_tools", ())) else {})},
         session_id="s",
         lane="main",
         operation_id="op",
@@ -49,8 +49,6 @@ def make(messages: list[Message], **given: Any) -> dict[str, Any]:
     )
     known: dict[str, Any] = {
         "max_tokens": 100,
-        "settings": {},
-        "server_tools": (),
         "cache": "5m",
         "output_format": None,
     }
@@ -242,9 +240,7 @@ def test_names_of_tools_are_written_so_that_the_provider_takes_them_and_read_bac
         instructions="", messages=[said("x")], tools=tools, settings={}, session_id="s", lane="l", operation_id="o",
         attempt=1,
     )  # fmt: skip
-    made = wire_request(
-        request, identity=ME, max_tokens=9, settings={}, server_tools=(), cache=None, output_format=None
-    )
+    made = wire_request(request, identity=ME, max_tokens=9, cache=None, output_format=None)
 
     sent = [tool["name"] for tool in made.body["tools"]]
     assert sent[1] == "a_b"  # the one that fits keeps its name

@@ -36,6 +36,7 @@ from agentlane import (
     UserMessage,
 )
 from agentlane.models.anthropic import PAUSES_MAX, AnthropicModel
+from agentlane.models.prices import Prices
 from tests.wire.anthropic_client import client_of
 from tests.wire.anthropic_format import (
     answer,
@@ -424,6 +425,16 @@ async def test_a_provider_that_pauses_for_ever_is_left() -> None:
     assert len(provider.bodies) == PAUSES_MAX + 1
 
 
+async def test_what_an_answer_costs_is_told_where_prices_are() -> None:
+    prices = Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
+    counts = {"input_tokens": 100, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 10}
+    async with serving(answer(text("a"), usage=counts), prices=prices) as (_, model):
+        usage = settled((await ask(model))[0]).usage
+
+    # 100 x 3 + 1000 x 0.3 + 10 x 3.75 + 7 x 15, in millionths: each token is counted once.
+    assert usage is not None and usage.cost_nanos == 742_500
+
+
 async def test_usage_is_told_as_it_is_seen() -> None:
     async with serving(answer(text("a"), usage={"cache_read_input_tokens": 0})) as (_, model):
         items, _ = await ask(model)
@@ -470,7 +481,7 @@ async def test_a_whole_answer_leaves_its_connection_for_the_next() -> None:
         for _ in range(3):
             await ask(model)
 
-    assert len(provider.server._threads) == 2  # one that accepts, and one connection
+    assert provider.server.connections == 1
 
 
 async def test_a_connection_that_cannot_be_made_costs_nothing() -> None:
@@ -525,9 +536,10 @@ def test_one_model_serves_one_event_loop_after_another() -> None:
 
 async def test_settings_betas_and_limits_are_sent() -> None:
     limits = ModelLimits(output_tokens=500)
-    settings = {"temperature": 0.1, "betas": ["one", "two"]}
-    async with serving(answer(text("a")), limits=limits, settings=settings) as (provider, model):
-        await ask(model, request(settings={"temperature": 0.9, "thinking": {"type": "enabled", "budget_tokens": 100}}))
+    thinking = {"type": "enabled", "budget_tokens": 100}
+    settings = {"temperature": 0.9, "thinking": thinking, "betas": ["one", "two"]}
+    async with serving(answer(text("a")), limits=limits) as (provider, model):
+        await ask(model, request(settings=settings))
 
     body = provider.bodies[0]
     assert (body["max_tokens"], body["temperature"], body["thinking"]["budget_tokens"]) == (500, 0.9, 100)
@@ -557,7 +569,7 @@ async def test_an_output_type_is_handed_over_where_the_provider_has_a_form_for_i
 
 @pytest.mark.parametrize(
     "given",
-    [{"cache": "1d"}, {"max_tokens": 0}, {"max_tokens": 1.5}, {"client": object(), "api_key": "k"}, {"name": ""}],
+    [{"cache": "1d"}, {"max_tokens": 0}, {"max_tokens": 1.5}, {"client": object()}, {"timeout_ms": 0}],
 )
 def test_what_cannot_work_is_refused_at_once(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidDefinition):

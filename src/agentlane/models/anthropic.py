@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
-
-from anthropic import AsyncAnthropic, AsyncStream, transform_schema
-from anthropic.types import RawMessageStreamEvent
 
 from agentlane import (
     AssistantMessage,
@@ -19,16 +16,30 @@ from agentlane import (
     ModelLimits,
     ModelRequest,
     OutputSchema,
-    StreamItem,
 )
 from agentlane.models.answering import AnswerStream
 from agentlane.models.anthropic_answer import Answer
 from agentlane.models.anthropic_request import PROVIDER, CacheTime, WireRequest, wire_request
+from agentlane.models.prices import Prices
+
+try:
+    import anthropic
+except ModuleNotFoundError as missing:
+    from agentlane.models.names import how_to_install
+
+    raise ModuleNotFoundError(
+        f"the package 'anthropic' is not installed; {how_to_install('anthropic')}", name="anthropic"
+    ) from missing
+
+SDK: TypeAlias = Any
+"""A client of the SDK: foreign, whether its types are installed here or not."""
 
 MAX_TOKENS = 16_384
 """How long an answer may be where neither the model, its limits nor the settings say."""
 PAUSES_MAX = 16
 """How often the provider may pause in one answer, at its own tools."""
+TIMEOUT_MS = 600_000
+CONNECT_TIMEOUT_MS = 5_000
 DRAIN_S = 0.25
 """How long the end of a response is waited for behind its last event, so that its connection can be used again."""
 
@@ -36,110 +47,113 @@ _NAMED = ("model", "max_tokens", "messages")
 
 
 class AnthropicModel:
-    """A model of Anthropic, by its name there.
+    """A model of Anthropic, or of a server that speaks its messages API.
 
-    - ``client`` is an ``AsyncAnthropic`` of your own, or one of its kind (for Bedrock or Vertex, say), which you close.
-      Without one a client is made for each event loop, with ``api_key`` and ``base_url`` or what the SDK finds in the
-      environment; ``aclose`` closes it. The SDK's own retries are off with either.
+    - ``settings`` of the agent are fields of the request (``thinking``, ``temperature``, ``tool_choice`` and so on). A
+      list of ``tools`` there holds tools that the provider runs itself, which go with the agent's own: an answer in
+      which it pauses at them is asked on within the same attempt. ``betas`` there names beta features.
     - ``max_tokens`` bounds an answer, its reasoning included: 16,384, or ``limits.output_tokens``.
-    - ``settings`` are parameters of the API that every request has, ``thinking`` or ``temperature``, say; those of the
-      agent and of the lane go over them. ``betas`` names beta features. What a request is made of (``messages``,
-      ``model``, ``stream``, ``system``, ``tools``) is no setting.
     - ``cache`` has the provider keep the tools, the instructions and the conversation so far, for five minutes or an
-      hour; None has it keep nothing.
-    - ``server_tools`` are definitions of tools that the provider runs itself. An answer in which it pauses at them is
-      asked on within the same attempt.
-    - ``native_output`` hands an agent's output type to the provider as a schema that it enforces, where that schema has
-      a form there; else, and with False, the model is told of it in words.
+      hour after each use; None has it keep nothing.
+    - ``native_output`` hands an agent's output type to the provider as a schema that it enforces, where that has a form
+      there; else, and with False, the model is told of it in words.
+    - Without ``api_key`` and ``base_url`` the SDK looks for them in the environment, when the first request is made. A
+      ``client`` of the SDK (for Bedrock or Vertex, say) is used as it is, but for its retries, which are off; whoever
+      gave it closes it.
+    - ``provider`` is stored with each answer, as what ``provider:name`` begins with. Give one of your own where another
+      server answers under names of Anthropic's.
+    - ``timeout_ms`` bounds each wait for more of an answer (ten minutes). ``prices`` give answers a cost; else it is
+      unknown. ``headers`` go with each request.
 
-    Raises ``InvalidDefinition`` for what cannot work.
+    One object serves many lanes, and event loops one after another. ``InvalidDefinition`` for options that cannot work.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        client: AsyncAnthropic | None = None,
         api_key: str | None = None,
         base_url: str | None = None,
+        client: SDK | None = None,
+        provider: str = PROVIDER,
         max_tokens: int | None = None,
-        settings: Mapping[str, Any] | None = None,
         cache: CacheTime | None = "5m",
-        server_tools: Sequence[Mapping[str, Any]] = (),
         native_output: bool = True,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
         limits: ModelLimits | None = None,
+        prices: Prices | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name:
-            raise InvalidDefinition(f"model name {name!r}: the name of a model of the provider is needed here")
         if cache not in ("5m", "1h", None):
             raise InvalidDefinition(f"cache={cache!r} must be '5m', '1h' or None")
-        if client is not None and (api_key is not None or base_url is not None):
-            raise InvalidDefinition("client= has its own key and address; leave out api_key= and base_url=")
-        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-            raise InvalidDefinition(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
-        self._identity = ModelIdentity(provider=PROVIDER, name=name)
+        if client is not None and (api_key is not None or base_url is not None or headers is not None):
+            raise InvalidDefinition("client= has its own api_key, base_url and headers; give them to it")
+        if client is not None and not hasattr(client, "messages"):
+            raise InvalidDefinition(f"client={client!r}: an anthropic.AsyncAnthropic is needed here")
+        for what, number in (("max_tokens", max_tokens), ("timeout_ms", timeout_ms)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise InvalidDefinition(f"{what}={number!r} must be a whole number of at least 1")
+        self._identity = ModelIdentity(provider=provider, name=name)
         self._limits = limits or ModelLimits()
-        self._client = None if client is None else client.with_options(max_retries=0)
-        self._given = {"api_key": api_key, "base_url": base_url}
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncAnthropic] = WeakKeyDictionary()
         self._max_tokens = max_tokens or self._limits.output_tokens or MAX_TOKENS
-        self._settings = dict(settings or {})
         self._cache: CacheTime | None = cache
-        self._server_tools = tuple(map(dict, server_tools))
         self._native_output = native_output
+        self._prices = prices
+        options: dict[str, Any] = {"max_retries": 0}  # every attempt is one of the library's
+        if timeout_ms is not None or client is None:
+            read_s = (timeout_ms or TIMEOUT_MS) / 1_000
+            options["timeout"] = anthropic.Timeout(read_s, connect=CONNECT_TIMEOUT_MS / 1_000)
+        self._client = None if client is None else client.with_options(**options)
+        self._options = options | {"api_key": api_key, "base_url": base_url, "default_headers": headers}
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, SDK] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"AnthropicModel({self._identity.name!r})"
 
     @property
     def identity(self) -> ModelIdentity:
-        """``anthropic`` and the model's name."""
+        """Who answers."""
         return self._identity
 
     @property
     def limits(self) -> ModelLimits:
-        """What was said of it when it was made."""
+        """What the model takes, as far as it was told."""
         return self._limits
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
-        """Answer ``request``; it is sent when the first item is asked for. See ``agentlane.Model``."""
-        return _Stream(self, request)
+    def stream(self, request: ModelRequest) -> AnswerStream:
+        """Answer the request; see ``agentlane.Model``. Cancelled, it closes the connection."""
+        native = _output_format(request.output) if self._native_output else None
+        wire = wire_request(
+            request, identity=self._identity, max_tokens=self._max_tokens, cache=self._cache, output_format=native
+        )
+        return _Stream(self, wire, self._prices)
 
     async def aclose(self) -> None:
-        """Close the client that was made for this event loop, if one was. A request after it makes another."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+        """Close the connections that are kept for the running event loop. The model can be used again."""
+        made = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if made is not None:
+            await made.close()
 
-    def _wire(self, request: ModelRequest) -> WireRequest:
-        native = self._native_output and request.output is not None
-        return wire_request(
-            request,
-            identity=self._identity,
-            max_tokens=self._max_tokens,
-            settings=self._settings,
-            server_tools=self._server_tools,
-            cache=self._cache,
-            output_format=_output_format(request.output) if native else None,
-        )
-
-    def _client_here(self) -> AsyncAnthropic:
+    def _current(self) -> SDK:
         """The given client, or this loop's: connections belong to the loop that they were made on."""
         if self._client is not None:
             return self._client
         loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = AsyncAnthropic(**self._given, max_retries=0)  # type: ignore[arg-type]
-        return client
+        made = self._by_loop.get(loop)
+        if made is None:
+            made = self._by_loop[loop] = anthropic.AsyncAnthropic(**self._options)
+        return made
 
 
 class _Stream(AnswerStream):
     """One answer, over one response or, where the provider pauses, several."""
 
-    def __init__(self, model: AnthropicModel, request: ModelRequest) -> None:
+    def __init__(self, model: AnthropicModel, wire: WireRequest, prices: Prices | None) -> None:
         super().__init__()
         self._model = model
-        self._wire = model._wire(request)
-        self._answer = Answer(self.parts, self._wire.names)
-        self._events: AsyncStream[RawMessageStreamEvent] | None = None
+        self._wire = wire
+        self._answer = Answer(self.parts, wire.names, prices)
+        self._events: Any = None
         self._pauses = 0
 
     async def _send(self) -> None:
@@ -154,17 +168,14 @@ class _Stream(AnswerStream):
             so_far = self._answer.next_response(self._model.identity)
             await self._ask(self._wire.going_on(so_far, self._model.identity))
         assert self._events is not None, "the request was sent"
-        try:
-            return _as_given(await anext(self._events))
-        except ValueError as error:
-            raise ModelError(f"the stream cannot be read: {error}", kind="invalid_response", retryable=True) from error
+        return _as_given(await anext(self._events))
 
     def _take(self, event: Mapping[str, Any]) -> AssistantMessage | None:
         return self._answer.take(event)
 
     async def _ask(self, body: Mapping[str, Any]) -> None:
         try:
-            client = self._model._client_here()
+            client = self._model._current()
         except Exception as error:  # no key, or none that can be read
             raise ModelError(f"no client: {error}", kind="authentication_failed", sent=False) from error
         try:
@@ -195,7 +206,7 @@ class _Stream(AnswerStream):
             await _run_out(events)
 
 
-async def _run_out(events: AsyncStream[RawMessageStreamEvent]) -> None:
+async def _run_out(events: Any) -> None:
     """Read to the end, which ends what the SDK has suspended inside; of a closed response that is at once."""
     with suppress(Exception):
         while True:
@@ -214,7 +225,7 @@ def _output_format(output: OutputSchema | None) -> dict[str, Any] | None:
     if output is None or output.schema.get("type") != "object" or _has_free_keys(output.schema):
         return None
     try:
-        return {"type": "json_schema", "schema": transform_schema(output.schema)}
+        return {"type": "json_schema", "schema": anthropic.transform_schema(output.schema)}
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
         return None
 

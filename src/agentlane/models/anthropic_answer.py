@@ -26,17 +26,19 @@ from agentlane import (
 from agentlane.models.answering import AnswerParts, call_part, count, settled
 from agentlane.models.anthropic_request import PROVIDER
 from agentlane.models.http_errors import error_of_body, refusal
+from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
 
 class Answer:
     """One answer as it arrives, over one response or, where the provider pauses, several; it fills ``parts``."""
 
-    def __init__(self, parts: AnswerParts, names: SentNames) -> None:
+    def __init__(self, parts: AnswerParts, names: SentNames, prices: Prices | None = None) -> None:
         self.paused = False
         """The provider paused: its next response goes on with this answer."""
         self._parts = parts
         self._names = names
+        self._prices = prices
         self._blocks: dict[object, _Block] = {}
         self._response = 0
         self._begun = False
@@ -72,7 +74,7 @@ class Answer:
                 self._begun = True
                 self._count(event["message"].get("usage"))
                 self._counts.pop("output_tokens", None)  # of an answer that has only begun
-                self._parts.see(self._usage())
+                self._see()
             case "content_block_start":
                 key = self._key(event)
                 if key in self._blocks:
@@ -85,7 +87,7 @@ class Answer:
             case "message_delta":
                 self._delta |= {name: value for name, value in event["delta"].items() if value is not None}
                 self._count(event.get("usage"))
-                self._parts.see(self._usage())
+                self._see()
             case "message_stop":
                 return self._stopped()
             case "error":
@@ -113,6 +115,10 @@ class Answer:
             case _:
                 calls = any(block.kind == "tool_use" for block in self._blocks.values())
                 return settled(self._parts, "tool_calls" if calls else "stop")
+
+    def _see(self) -> None:
+        usage = self._usage()
+        self._parts.see(usage if self._prices is None else self._prices.priced(usage))
 
     def _key(self, event: Mapping[str, Any]) -> object:
         return self._response, event["index"]
@@ -162,6 +168,8 @@ class _Block:
             case "tool_use":
                 self._id, self._name = _text(given.get("id")), names.given(_text(given.get("name")))
                 parts.start(key, "tool_call", id=self._id, name=self._name)
+            case _:
+                pass  # shown when it is whole
 
     def delta(self, delta: Mapping[str, Any]) -> None:
         if not self.open:
@@ -212,7 +220,7 @@ class _Block:
 
     def _mark(self, *names: str) -> str | None:
         """What else of the block has to go back with it."""
-        usual = (None, [], {"type": "direct"})
+        usual: tuple[Any, ...] = (None, [], {"type": "direct"})
         mark = {name: self._given[name] for name in names if self._given.get(name) not in usual}
         return json.dumps(mark) if mark else None
 

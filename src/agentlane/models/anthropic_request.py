@@ -47,7 +47,7 @@ GO_ON = "(go on)"
 LENGTH_MAX = 128
 """Of a tool's name and, as far as is known, of a call's id."""
 IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
-OWN_SETTINGS = frozenset({"messages", "model", "stream", "system", "tools"})
+OWN_FIELDS = frozenset({"messages", "model", "stream", "system"})
 """What a request is made of; settings cannot say it."""
 
 
@@ -69,21 +69,22 @@ def wire_request(
     *,
     identity: ModelIdentity,
     max_tokens: int,
-    settings: Mapping[str, Any],
-    server_tools: Sequence[Mapping[str, Any]],
     cache: CacheTime | None,
     output_format: Block | None,
 ) -> WireRequest:
     """The body for ``request``. It shares nothing with it that can be changed.
 
     ``output_format`` is the provider's own form of the output schema; without one the model is told in words.
-    Raises ``ModelError`` of kind ``invalid_request``, not sent, for settings that are the request's own.
+    Raises ``ModelError`` of kind ``invalid_request``, not sent, for settings that are the library's to fill.
     """
-    given = {**settings, **request.settings}
-    if refused := sorted(OWN_SETTINGS & set(given)):
+    given = dict(request.settings)
+    if refused := sorted(OWN_FIELDS & set(given)):
         raise ModelError(
-            f"settings {', '.join(refused)}: the request itself says this", kind="invalid_request", sent=False
+            f"the setting {refused[0]!r} is the library's to fill; leave it out of settings=",
+            kind="invalid_request",
+            sent=False,
         )
+    server_tools = list(given.pop("tools", ()))
     headers = _betas(given)
     own = [str(tool.get("name")) for tool in server_tools]
     names = SentNames([*own, *(tool.name for tool in request.tools)], length_max=LENGTH_MAX)
