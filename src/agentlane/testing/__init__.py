@@ -28,6 +28,16 @@ from agentlane.testing.matrix import (
     crash_matrix,
     library_boundaries,
 )
+from agentlane.testing.model_checks import (
+    ModelCheck,
+    ModelConformanceError,
+    ModelFailure,
+    ModelPlace,
+    ModelReport,
+    ProviderAnswer,
+    check_model,
+    model_conformance_checks,
+)
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.pair import PairingError, check_pairing, require_pairing
 from agentlane.testing.playback import ScriptExhausted
@@ -53,8 +63,14 @@ __all__ = [
     "Killed",
     "Life",
     "ManualClock",
+    "ModelCheck",
+    "ModelConformanceError",
+    "ModelFailure",
+    "ModelPlace",
+    "ModelReport",
     "PairingError",
     "Point",
+    "ProviderAnswer",
     "RecordedModel",
     "Report",
     "Scenario",
@@ -65,6 +81,7 @@ __all__ = [
     "answer",
     "call",
     "check_invariants",
+    "check_model",
     "check_nothing_written",
     "check_pairing",
     "check_storage",
@@ -79,6 +96,7 @@ __all__ = [
     "hang",
     "hold",
     "library_boundaries",
+    "model_conformance_checks",
     "raises",
     "raw_call",
     "require_pairing",
