@@ -200,6 +200,22 @@ def test_parallel_calls_have_their_results_in_one_turn_before_what_the_user_says
     assert [block.get("tool_use_id", block["type"]) for block in last] == [*ids, "text"]
 
 
+def test_images_of_a_result_that_is_an_error_stand_behind_all_results_of_the_turn() -> None:
+    pixel = ImagePart(data="aGk=", mime_type="image/png")
+    calls = [ToolCallPart(id=id, name="t", arguments={}) for id in "ab"]
+    results = [result("a", TextPart(text="no"), pixel, is_error=True), result("b", pixel)]
+
+    body = make([said("go"), answered(*calls), *results, said("and")])
+
+    assert [block["type"] for block in body["messages"][2]["content"]] == [
+        "tool_result",
+        "tool_result",
+        "image",
+        "text",
+    ]
+    assert [block["type"] for block in body["messages"][2]["content"][1]["content"]] == ["image"]
+
+
 def test_reasoning_goes_back_whole_and_only_to_the_model_that_gave_it() -> None:
     think = ThinkingPart(text=" as it was\n", signature="s+/=")
     silent = ThinkingPart(text="", signature="only the mark")
