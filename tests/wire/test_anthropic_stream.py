@@ -504,7 +504,8 @@ async def test_a_missing_key_is_a_failure_that_says_so(monkeypatch: pytest.Monke
         _, failed = await ask(model)
         await model.aclose()
 
-    assert failed is not None and not failed.sent and not failed.retryable
+    assert failed is not None and failed.kind == "authentication_failed"
+    assert not failed.sent and not failed.retryable
     assert "api_key" in str(failed)
 
 

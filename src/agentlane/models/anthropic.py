@@ -188,7 +188,8 @@ class _Stream(AnswerStream):
                 extra_body={key: value for key, value in body.items() if key not in _NAMED},
             )
         except (TypeError, ValueError) as error:  # the SDK could make no request of it, for want of a key above all
-            raise ModelError(f"the request could not be made: {error}", kind="invalid_request", sent=False) from error
+            kind = "authentication_failed" if "authentication" in str(error) else "invalid_request"
+            raise ModelError(f"the request could not be made: {error}", kind=kind, sent=False) from error
 
     async def _close(self) -> None:
         """Let the response go. Behind a whole answer its end is read, a short time long, to keep the connection."""
