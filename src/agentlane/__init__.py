@@ -142,7 +142,7 @@ from agentlane.opening import SessionOpener, open_session
 from agentlane.session import Session
 from agentlane.skills.definitions import Folders, SkillDefinition, TemplateDefinition
 from agentlane.stream import OperationStream
-from agentlane.tool import PendingResult, RetryTool, Tool, ToolOptions, ToolResult, tool
+from agentlane.tool import NotStarted, PendingResult, RetryTool, Tool, ToolOptions, ToolResult, tool
 from agentlane.tool_context import ToolContext
 from agentlane.tool_methods import tool_method, tools_of
 from agentlane.watch import Watch
@@ -229,6 +229,7 @@ __all__ = [
     "ModelRequest",
     "NavigateResult",
     "NoActiveOperation",
+    "NotStarted",
     "OnError",
     "Operation",
     "OperationAccepted",

@@ -43,6 +43,15 @@ class RetryTool(Exception):
     """Raised by a tool to have the model mend its call: the text becomes the call's error result."""
 
 
+class NotStarted(Exception):
+    """Raised by a tool that could not begin, so that nothing of its effect has happened: no server, no connection.
+
+    The text says why. The call gets an error result that says that it was not started, and that it had no effect; on an
+    abort it is told as one that was never started, and on a close it is planned again, whatever its policy, and starts
+    when the operation goes on. Only a tool that is certain may raise it: once anything was sent, it no longer is.
+    """
+
+
 class ArgumentsError(Exception):
     """The model's arguments do not fit; the text says where and why. Made by the library, shown to the model."""
 

@@ -23,8 +23,8 @@ from agentlane.driver.tool_results import (
     text_of,
 )
 from agentlane.errors import InvalidDefinition, NoActiveOperation
-from agentlane.machine.outcomes import ABORTED, interrupted
-from agentlane.tool import RetryTool, Tool
+from agentlane.machine.outcomes import ABORTED, STARTED_BEFORE, interrupted
+from agentlane.tool import NotStarted, RetryTool, Tool
 from agentlane.tool_context import ToolContext
 
 _STRENGTH: dict[StopReason, int] = {"timeout": 1, "abort": 2, "close": 3}
@@ -59,6 +59,7 @@ class CallEffect:
     """The running effect of one call. Also the port behind its ``ToolContext``."""
 
     __slots__ = (
+        "_again",
         "_begun",
         "_call",
         "_checked",
@@ -106,6 +107,7 @@ class CallEffect:
         self._may_ask = may_ask
         self._question: Question | None = None
         self._stopped_by: StopReason | None = None
+        self._again = False
         self._begun = False
         self._ended = False
         self._told = False
@@ -116,6 +118,7 @@ class CallEffect:
 
     def start(self, context: ToolContext[Any]) -> None:
         """Start the effect; its intent is committed. # I6"""
+        self._again = context.attempt > 1
         self._task = self._runtime.spawn(self._run(context), f"agentlane tool {self._tool.name}", self._task_done)
 
     def stop(self, why: StopReason) -> None:
@@ -243,6 +246,8 @@ class CallEffect:
     def _failed(self, error: BaseException) -> Sealed | None:
         name = self._tool.name
         stopped = self._stopped_by
+        if isinstance(error, NotStarted):
+            return self._not_started(error)
         if stopped == "close" or self._owner.being_cancelled():
             return (
                 None  # an exception after our signal is no outcome, nor one after the loop's, which cancels everything
@@ -258,6 +263,18 @@ class CallEffect:
         if isinstance(error, RetryTool):
             return seal_error(self._call, text_of(error) or f"Call {name!r} again.", self._limit_bytes)
         return seal_error(self._call, f"The tool {name!r} failed: {error_text(error)}", self._limit_bytes)
+
+    def _not_started(self, error: NotStarted) -> Sealed | None:
+        """The end of an effect that says it did not begin: told to stop, the call is as if it had not been started."""
+        if self._stopped_by in ("abort", "close") or self._owner.being_cancelled():
+            self._begun = False
+            return None
+        why = text_of(error) or "it could not begin"
+        if self._again:
+            text = f"The tool {self._tool.name!r} could not be started again: {why}. {STARTED_BEFORE}"
+        else:
+            text = f"The tool {self._tool.name!r} was not started: {why}. The call had no effect."
+        return seal_error(self._call, text, self._limit_bytes)
 
     def _aborted(self) -> Sealed:
         return seal_message(interrupted(self._call, ABORTED, self._owner.progress_of(self.index)))

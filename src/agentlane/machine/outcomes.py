@@ -21,6 +21,7 @@ STRANDED = (
     "This call stopped in the middle to ask a person. There is an answer, but the call may not run again: its tool is "
     "gone or has changed since. What it did before it asked is done. Check before doing it again."
 )
+STARTED_BEFORE = "An earlier start of the call may have run in part, or may have finished. Check before doing it again."
 PROGRESS = "Last progress that was saved before the call was interrupted:"
 
 

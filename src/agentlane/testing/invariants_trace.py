@@ -24,7 +24,7 @@ from agentlane.data.operations import (
 from agentlane.data.writes import DeleteValue, InsertEntry, InsertUsage, SetValue
 from agentlane.ids import call_id
 from agentlane.testing.decoded import state_of
-from agentlane.testing.trace import Began, Committed, Opened, Submitted, Trace
+from agentlane.testing.trace import Began, Committed, Ended, Opened, Submitted, Trace
 
 
 class TraceWalk:
@@ -178,7 +178,10 @@ def _decisions(commit: Submitted) -> list[Decision]:
 
 
 def at_most_once(trace: Trace) -> Iterator[str]:
-    starts: dict[tuple[str, int], int] = Counter((each.call_id, each.attempt) for each in trace.effects("call"))
+    never = {each.number for each in trace.events if isinstance(each, Ended) and not each.begun}
+    starts: dict[tuple[str, int], int] = Counter(
+        (each.call_id, each.attempt) for each in trace.effects("call") if each.number not in never
+    )
     for (id, attempt), count in starts.items():
         if count > 1:
             yield f"I6: attempt {attempt} of call {id} began {count} times"

@@ -30,7 +30,7 @@ from agentlane.errors import AgentLaneError
 from agentlane.model import Model, ModelLimits, ModelRequest, StreamItem
 from agentlane.storage.contract import Commit, Pending, Probe, SessionStorage, Store
 from agentlane.testing.wrapping import WrappedStorage, WrappedStore
-from agentlane.tool import Tool
+from agentlane.tool import NotStarted, Tool
 from agentlane.tool_context import ToolContext
 
 
@@ -85,9 +85,10 @@ class Began(Struct, frozen=True, kw_only=True):
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """The effect of that number ended by itself: it returned or raised."""
+    """The effect of that number ended by itself: it returned or raised; not ``begun``, it said that it never began."""
 
     number: int
+    begun: bool = True
 
 
 Event: TypeAlias = Opened | Submitted | Committed | Refused | Reached | Began | Ended
@@ -255,8 +256,9 @@ class _TracedTool(Tool[Any, Any]):
         )
         try:
             value = super().call(checked, context)
-        except BaseException:
-            self._trace.add(lambda _: Ended(number=number))
+        except BaseException as error:
+            begun = not isinstance(error, NotStarted)
+            self._trace.add(lambda _: Ended(number=number, begun=begun))
             raise
         if inspect.isawaitable(value):
             return self._awaited(value, number)
@@ -264,10 +266,14 @@ class _TracedTool(Tool[Any, Any]):
         return value
 
     async def _awaited(self, value: Any, number: int) -> Any:
+        begun = True
         try:
             return await value
+        except NotStarted:
+            begun = False
+            raise
         finally:
-            self._trace.add(lambda _: Ended(number=number))
+            self._trace.add(lambda _: Ended(number=number, begun=begun))
 
 
 def _line(event: Event) -> str:

@@ -40,7 +40,7 @@ from agentlane.testing.matrix.story import Chapter, Step, chapters, tell
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.trace import Submitted
-from agentlane.tool import PendingResult, RetryTool
+from agentlane.tool import NotStarted, PendingResult, RetryTool
 
 
 @dataclass
@@ -238,6 +238,8 @@ def _check_result(
     if was_stranded(history, id, call.name, body):
         return
     last = starts[-1]
+    if cancelled and body.text == NOT_STARTED and isinstance(last.error, NotStarted):
+        return
     if cancelled and body.is_error and ABORTED in body.text:
         return
     if not last.ended:
@@ -266,7 +268,7 @@ def _check_raised(history: History[Any], what: str, start: Start, body: ToolResu
     assert error is not None
     timed_out = tool.options.timeout_ms is not None and "did not end within" in body.text
     told = error_text(error) in body.text or "cancelled itself" in body.text
-    if isinstance(error, RetryTool):
+    if isinstance(error, RetryTool | NotStarted):
         told = str(error) in body.text
     if not body.is_error or not (timed_out or told):
         yield f"{what} raised {error!r}, and its result says {body.text!r}"

@@ -1,0 +1,83 @@
+"""What a server's tool answered, as a tool result: text and images for the model, the rest as details."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from agentlane import ImagePart, TextPart, ToolResult
+
+_IMAGE = re.compile(r"image/[A-Za-z0-9.+-]+")
+
+
+def result_of(answer: CallToolResult) -> ToolResult:
+    """The result for an answer.
+
+    Texts and images are parts, in order. An embedded resource is its text or image behind a line that names it; audio,
+    other bytes and links are lines that say what is there. ``details`` holds what the model is not shown as it is:
+    ``structured`` content, ``blocks`` that have no part, and ``meta``.
+    """
+    parts: list[TextPart | ImagePart] = []
+    blocks: list[dict[str, Any]] = []
+    for block in answer.content:
+        shown = _shown(block)
+        parts.extend(shown)
+        if not isinstance(block, TextContent | ImageContent):
+            blocks.append(block.model_dump(mode="json", by_alias=True, exclude_none=True))
+    details: dict[str, Any] = {}
+    if answer.structured_content is not None:
+        details["structured"] = answer.structured_content
+        if not parts:
+            parts.append(TextPart(text=json.dumps(answer.structured_content, ensure_ascii=False)))
+    if blocks:
+        details["blocks"] = blocks
+    if answer.meta:
+        details["meta"] = dict(answer.meta)
+    return ToolResult(content=parts, details=details or None, is_error=answer.is_error)
+
+
+def _shown(block: object) -> list[TextPart | ImagePart]:
+    match block:
+        case TextContent():
+            return [TextPart(text=block.text)]
+        case ImageContent():
+            return [_image(block.data, block.mime_type)]
+        case AudioContent():
+            return [TextPart(text=f"[audio {block.mime_type}, {_bytes_of(block.data)} bytes]")]
+        case EmbeddedResource(resource=TextResourceContents() as resource):
+            return [TextPart(text=f"[resource {resource.uri}]\n{resource.text}")]
+        case EmbeddedResource(resource=BlobResourceContents() as resource):
+            kind = resource.mime_type or "application/octet-stream"
+            name = f"[resource {resource.uri}, {kind}, {_bytes_of(resource.blob)} bytes]"
+            image = [_image(resource.blob, kind)] if _IMAGE.fullmatch(kind) else []
+            return [TextPart(text=name), *image]
+        case ResourceLink():
+            size = "" if block.size is None else f", {block.size} bytes"
+            about = f": {block.description}" if block.description else ""
+            kind = f", {block.mime_type}" if block.mime_type else ""
+            return [TextPart(text=f"[link to resource {block.uri} ({block.name}{kind}{size})]{about}")]
+        case _:
+            return [TextPart(text=f"[{type(block).__name__} left out]")]
+
+
+def _image(data: str, mime_type: str) -> TextPart | ImagePart:
+    if _IMAGE.fullmatch(mime_type) is None:
+        return TextPart(text=f"[{mime_type or 'image'} left out, {_bytes_of(data)} bytes: no image type]")
+    return ImagePart(data=data, mime_type=mime_type)
+
+
+def _bytes_of(data: str) -> int:
+    """How many bytes base64 text holds."""
+    return len(data.rstrip("=")) * 3 // 4

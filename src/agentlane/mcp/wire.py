@@ -1,0 +1,177 @@
+"""The transports, watched: whether a request was handed over, whether the connection ended, and why it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, JSONRPCRequest
+
+from agentlane.mcp.failures import marked, text_of
+
+CONNECT_TIMEOUT_S = 30
+FAREWELL_TIMEOUT_S = 5
+"""How long the end of a session is waited for, which a server need not hear."""
+
+_REFUSED = {401, 403, 429}
+"""HTTP answers that come before a request is looked at."""
+
+
+class Handover:
+    """Whether a call's request may have reached the server: from the moment that the transport could have it."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done = False
+
+
+handover: ContextVar[Handover | None] = ContextVar("agentlane_mcp_handover", default=None)
+"""Of the request that is sent in this context."""
+
+
+class Watched(AbstractAsyncContextManager[Any]):
+    """A transport whose streams tell when the connection has ended and what was handed over."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Any], ended: Callable[[], None]) -> None:
+        self._inner = inner
+        self._ended = ended
+
+    async def __aenter__(self) -> Any:
+        reads, writes = await self._inner.__aenter__()
+        return _Reads(reads, self._ended), _Writes(writes)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, trace)
+
+
+class _Stream:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._inner, "last_context", None)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
+
+
+class _Reads(_Stream):
+    def __init__(self, inner: Any, ended: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._ended = ended
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._inner.__anext__()
+        except Exception:  # its end among them
+            self._ended()
+            raise
+
+    async def receive(self) -> Any:
+        try:
+            return await self._inner.receive()
+        except Exception:
+            self._ended()
+            raise
+
+
+class _Writes(_Stream):
+    async def send(self, item: SessionMessage) -> None:
+        mark = handover.get() if isinstance(item.message, JSONRPCRequest) else None
+        if mark is not None:
+            mark.done = True  # a send that is cancelled may have handed over all the same
+        try:
+            await self._inner.send(item)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if mark is not None:
+                mark.done = False  # nobody is there to take it
+            raise
+
+
+class HttpTransport(AbstractAsyncContextManager[Any]):
+    """Streamable HTTP with a client of its own. Until ``settled`` failures are raised, from then on they are answers.
+
+    So one call that cannot be sent does not end the connection that its siblings use.
+    """
+
+    def __init__(
+        self, url: str, *, headers: Mapping[str, str], auth: httpx2.Auth | None, options: Mapping[str, Any]
+    ) -> None:
+        given = {"timeout": httpx2.Timeout(CONNECT_TIMEOUT_S, read=None), **options}
+        self._client = _Client(headers=dict(headers), auth=auth, **given)
+        self._inner = streamable_http_client(url, http_client=self._client)
+
+    def settled(self) -> None:
+        """The handshake is over."""
+        self._client.settled = True
+
+    async def __aenter__(self) -> Any:
+        await self._client.__aenter__()
+        try:
+            return await self._inner.__aenter__()
+        except BaseException:
+            await self._client.__aexit__()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await self._inner.__aexit__(kind, error, trace)
+        finally:
+            await self._client.__aexit__()
+
+
+class _Client(httpx2.AsyncClient):
+    """A client that makes answers of failures which concern one request alone."""
+
+    settled = False
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "DELETE":  # a farewell
+            request.extensions = {**request.extensions, "timeout": httpx2.Timeout(FAREWELL_TIMEOUT_S).as_dict()}
+        if request.method != "POST" or not self.settled:
+            return await super().send(request, **options)
+        try:
+            response = await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return _answer(request, 503, "not_begun", text_of(error))
+        except httpx2.TransportError as error:
+            return _answer(request, 502, "lost", text_of(error))
+        gone = response.status_code == 404 and "mcp-session-id" in request.headers
+        if gone or response.status_code in _REFUSED:
+            await response.aclose()
+            why = "the server does not know the session any more" if gone else f"HTTP {response.status_code}"
+            return _answer(request, response.status_code, "not_begun", why)
+        return response
+
+
+def _answer(request: httpx2.Request, status: int, what: str, why: str) -> httpx2.Response:
+    error = {"code": INTERNAL_ERROR, "message": why, "data": marked(what)}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": 0, "error": error}, request=request)
