@@ -19,6 +19,9 @@ from mcp_types import (
 
 from agentlane import ImagePart, TextPart, ToolResult
 
+_PROTOCOL = "io.modelcontextprotocol/"
+"""Begins the keys of ``_meta`` that are the protocol's own."""
+
 _IMAGE = re.compile(r"image/[A-Za-z0-9.+-]+")
 
 
@@ -43,8 +46,9 @@ def result_of(answer: CallToolResult) -> ToolResult:
             parts.append(TextPart(text=json.dumps(answer.structured_content, ensure_ascii=False)))
     if blocks:
         details["blocks"] = blocks
-    if answer.meta:
-        details["meta"] = dict(answer.meta)
+    meta = {key: value for key, value in (answer.meta or {}).items() if not key.startswith(_PROTOCOL)}
+    if meta:
+        details["meta"] = meta
     return ToolResult(content=parts, details=details or None, is_error=answer.is_error)
 
 
