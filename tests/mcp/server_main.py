@@ -27,7 +27,10 @@ PIXEL = base64.b64encode(b"not really a picture").decode()
 SOUND = base64.b64encode(b"abc").decode()
 SCHEMA = {
     "type": "object",
-    "properties": {"text": {"type": "string", "enum": ["a", "b"], "description": "one of two"}, "n": {"$ref": "#/$defs/n"}},
+    "properties": {
+        "text": {"type": "string", "enum": ["a", "b"], "description": "one of two"},
+        "n": {"$ref": "#/$defs/n"},
+    },
     "$defs": {"n": {"type": "integer", "minimum": 1}},
     "additionalProperties": True,
 }
@@ -58,6 +61,7 @@ TOOLS = [
     tool("refuse"),
     tool("wrong", output_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}),
     tool("hang"),
+    tool("stall", READS),
     tool("die"),
     tool("die_safe", READS),
     tool("die_once", READS),
@@ -97,6 +101,10 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Call
             except asyncio.CancelledError:
                 note("hang cancelled")
                 raise
+        case "stall":
+            if not os.path.exists(os.environ["NOTES"] + ".stalled"):
+                open(os.environ["NOTES"] + ".stalled", "w").close()
+                await asyncio.Event().wait()
         case "die" | "die_safe":
             os.kill(os.getpid(), signal.SIGKILL)
         case "die_once":

@@ -1,4 +1,4 @@
-"""Claim: a server's tools are tools of a lane over every transport: what they are, what they answer, and how they end."""
+"""Claim: a server's tools are tools of a lane over every transport: what they are, what they answer, how they end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ async def serving(way: str, servers: Servers, **options: Any) -> McpServer:
 
 
 @asynccontextmanager
-async def laned(server: McpServer, *answers: Any, probe: Any = None, **agent: Any) -> AsyncIterator[AgentLane[Any, Any]]:
+async def laned(
+    server: McpServer, *answers: Any, probe: Any = None, **agent: Any
+) -> AsyncIterator[AgentLane[Any, Any]]:
     model = ScriptedModel([*answers, "done"])
     async with open_session(":memory:", probe=probe) as session:
         yield await session.lane("main", Agent(model=model, tools=server.tools(), **agent))
@@ -84,7 +86,7 @@ async def test_tools_come_as_the_server_declares_them_under_names_that_providers
         tools = {tool.name: tool for tool in server.tools()}
 
     names = list(tools)
-    assert names[:5] == ["t__echo", "t__put", "t__wipe", "t__plain", "t__rich"] and len(names) == 15
+    assert names[:5] == ["t__echo", "t__put", "t__wipe", "t__plain", "t__rich"] and len(names) == 16
     assert tools["t__echo"].definition.parameters == SCHEMA
     assert tools["t__echo"].definition.description == "The tool echo."
     odd = [name for name in names if name.startswith(("t__a_b", "t__long"))]
@@ -171,7 +173,10 @@ async def test_a_changed_list_of_tools_is_taken_on_and_told(way: str, servers: S
     changed: asyncio.Queue[McpServer] = asyncio.Queue()
     async with await serving(way, servers, on_change=changed.put_nowait) as server:
         before = server.tools()
-        async with laned(server, [call("t__grow")], "grown", [call("t__echo")], "so") as lane, asyncio.timeout(PATIENCE_S):
+        async with (
+            laned(server, [call("t__grow")], "grown", [call("t__echo")], "so") as lane,
+            asyncio.timeout(PATIENCE_S),
+        ):
             await lane.run("go")
             assert await changed.get() is server
             await lane.run("again")

@@ -71,8 +71,17 @@ ALLOWED_FOR_TYPES: set[tuple[str, str]] = set()
 # The runtime dependencies of pyproject.toml, by the names they are imported by.
 DEPENDENCIES = {"aiosqlite", "anyio", "msgspec", "typing_extensions"}
 
-# What else the modules of an extra may import: its SDK.
+# What else the modules of an extra may import: its SDK, and what that is made of.
 EXTRAS = {
+    "agentlane.mcp": {"mcp"},
+    "agentlane.mcp.calling": {"mcp", "mcp_types", "pydantic"},
+    "agentlane.mcp.connection": {"mcp", "mcp_types", "pydantic"},
+    "agentlane.mcp.declaring": {"mcp_types"},
+    "agentlane.mcp.http": {"httpx2"},
+    "agentlane.mcp.results": {"mcp_types"},
+    "agentlane.mcp.server": {"mcp_types"},
+    "agentlane.mcp.stdio": {"mcp"},
+    "agentlane.mcp.wire": {"httpx2", "mcp", "mcp_types"},
     "agentlane.models.anthropic": {"anthropic"},
     "agentlane.models.openai_client": {"openai"},
 }

@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
-from agentlane import Agent, NotStarted, Prompt, SessionClosed, Settled, Tool, ToolContext, ToolResultMessage, open_session
+from agentlane import (
+    Agent,
+    NotStarted,
+    Prompt,
+    SessionClosed,
+    Settled,
+    Tool,
+    ToolContext,
+    ToolResultMessage,
+    open_session,
+)
 from agentlane.data.operations import ReplayPolicy
 from agentlane.machine.outcomes import NOT_STARTED, STARTED_BEFORE
 from agentlane.storage.contract import Store
@@ -17,7 +25,7 @@ from tests.session.places import Place
 
 
 class Door:
-    """A tool behind a door: a call waits before it until it opens, and says that it did not begin when stopped there."""
+    """A tool behind a door: a call waits until it opens, and says that it did not begin when it is stopped there."""
 
     def __init__(self, replay: ReplayPolicy = "never", timeout_ms: int | None = None) -> None:
         self.open = asyncio.Event()

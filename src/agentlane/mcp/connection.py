@@ -11,7 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import mcp_types
-from mcp import Client
+from mcp import Client, MCPError
+from mcp.client.subscriptions import SubscriptionLost
 from pydantic import TypeAdapter
 
 from agentlane import Clock
@@ -20,6 +21,11 @@ from agentlane.mcp.wire import Handover, Watched, handover
 
 PAGES_MAX = 100
 """How many pages a list of tools may have."""
+
+LISTENS_MAX = 3
+"""How often in a row it is tried to hear of changes."""
+
+LISTEN_DELAY_MS = 1_000
 
 HANDSHAKE_VERSIONS_END = "2026"
 """Protocol versions before that year tell of changed tools unasked; later ones have to be asked to."""
@@ -198,9 +204,21 @@ class Connection:
             self._help(self._listen(client), "listen")
 
     async def _listen(self, client: Client) -> None:
-        async with client.listen(tools_list_changed=True) as changes:
-            async for _ in changes:
-                self._changed()
+        """Hear of changes, over streams that end: what has changed in between is asked for."""
+        clock, failures = self._owner.clock, 0
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as changes:
+                    if failures:
+                        self._changed()
+                    failures = 0
+                    async for _ in changes:
+                        self._changed()
+            except (MCPError, SubscriptionLost):
+                failures += 1
+                if failures == LISTENS_MAX:
+                    raise
+            await clock.sleep_until(clock.now_ms() + LISTEN_DELAY_MS)
 
     async def _list_while_stale(self) -> None:
         while self._stale and self._client is not None:

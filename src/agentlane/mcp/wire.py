@@ -125,7 +125,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
     ) -> None:
         given = {"timeout": httpx2.Timeout(CONNECT_TIMEOUT_S, read=None), **options}
         self._client = _Client(headers=dict(headers), auth=auth, **given)
-        self._inner = streamable_http_client(url, http_client=self._client)
+        self._inner: AbstractAsyncContextManager[Any] = streamable_http_client(url, http_client=self._client)
 
     def settled(self) -> None:
         """The handshake is over."""
@@ -148,7 +148,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
             await self._client.__aexit__()
 
 
-class _Client(httpx2.AsyncClient):
+class _Client(httpx2.AsyncClient):  # type: ignore[misc] - of an SDK that need not be installed where types are checked
     """A client that makes answers of failures which concern one request alone."""
 
     settled = False
