@@ -85,8 +85,8 @@ class McpServer(ABC):
     server serves any number of lanes and sessions of its event loop. What belongs to it runs in tasks of its own, so
     that it may be started in one task and closed in another.
 
-    ``name`` is how messages call it, and the prefix of its tools' names: its tool ``read`` is ``{name}__read`` here. The
-    options are those of ``ServerOptions``.
+    ``name`` is how messages call it, and the prefix of its tools' names: its tool ``read`` is ``{name}__read`` here.
+    The options are those of ``ServerOptions``.
 
     A call that finds the server gone starts it again. A call that certainly did not reach its tool gets an error result
     that says that it was not started. Where the connection is lost in the middle, a call whose policy is ``safe`` or

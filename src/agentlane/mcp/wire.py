@@ -148,7 +148,7 @@ class HttpTransport(AbstractAsyncContextManager[Any]):
             await self._client.__aexit__()
 
 
-class _Client(httpx2.AsyncClient):  # type: ignore[misc] - of an SDK that need not be installed where types are checked
+class _Client(httpx2.AsyncClient):  # type: ignore[misc]  # its SDK need not be there where types are checked
     """A client that makes answers of failures which concern one request alone."""
 
     settled = False

@@ -1,0 +1,111 @@
+"""Claim: names, policies and failures of HTTP are decided by what they are alone, the same at every start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx2
+import mcp_types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlane import InvalidDefinition, InvalidName, ReplayPolicy
+from agentlane.mcp import StdioServer
+from agentlane.mcp.declaring import NAME_LENGTH_MAX, checked_prefix, hinted_policy, shown_name
+from agentlane.mcp.failures import text_of
+from agentlane.mcp.wire import HttpTransport
+
+WORDS = st.text("ab_-. ü", min_size=1, max_size=6) | st.sampled_from(["b" * 61, "b" * 62, "b" * 80, "_" * 40])
+PREFIXES = st.sampled_from(["a", "b", "-", "a-b", "a_b", "a_b_a", "b_a", "a" * 32])
+
+
+@given(st.lists(st.tuples(PREFIXES, WORDS), min_size=2, max_size=12, unique=True))
+def test_no_two_tools_of_any_servers_get_one_name_and_every_provider_takes_it(pairs: list[tuple[str, str]]) -> None:
+    names = [shown_name(checked_prefix(prefix, "x"), name) for prefix, name in pairs]
+
+    assert len(set(names)) == len(names), sorted(zip(names, pairs, strict=True))
+    for name in names:
+        assert 0 < len(name) <= NAME_LENGTH_MAX and all(
+            each.isascii() and (each.isalnum() or each in "_-") for each in name
+        )
+
+
+@pytest.mark.parametrize("prefix", ["a__b", "_a", "a_", "a b", "ä", "a" * 33])
+def test_a_prefix_that_could_make_names_alike_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidDefinition, match="prefix="):
+        StdioServer("t", "x", prefix=prefix)
+    with pytest.raises(InvalidName):
+        StdioServer("", "x", prefix="a")
+
+
+@pytest.mark.parametrize(
+    ("read_only", "idempotent", "destructive", "policy"),
+    [
+        (None, None, None, "never"),
+        (True, None, None, "safe"),
+        (True, True, False, "safe"),
+        (True, None, True, "never"),
+        (False, True, None, "idempotent"),
+        (None, True, False, "idempotent"),
+        (None, True, True, "ask"),
+        (False, False, False, "never"),
+    ],
+)
+def test_hints_of_a_trusted_server(
+    read_only: bool | None, idempotent: bool | None, destructive: bool | None, policy: ReplayPolicy
+) -> None:
+    hints = mcp_types.ToolAnnotations(
+        read_only_hint=read_only, idempotent_hint=idempotent, destructive_hint=destructive
+    )
+
+    assert hinted_policy(mcp_types.Tool(name="x", input_schema={"type": "object"}, annotations=hints)) == policy
+
+
+def raising(error: Exception) -> Callable[[httpx2.Request], httpx2.Response]:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (raising(httpx2.ConnectError("refused")), "not_begun"),
+        (raising(httpx2.ConnectTimeout("slow")), "not_begun"),
+        (raising(httpx2.PoolTimeout("busy")), "not_begun"),
+        (raising(httpx2.ReadError("cut")), "lost"),
+        (raising(httpx2.RemoteProtocolError("cut")), "lost"),
+        (raising(httpx2.WriteError("cut")), "lost"),
+        (lambda _: httpx2.Response(401), "not_begun"),
+        (lambda _: httpx2.Response(429), "not_begun"),
+        (lambda _: httpx2.Response(404), "not_begun"),
+        (lambda _: httpx2.Response(500), None),
+        (lambda _: httpx2.Response(200, json={}), None),
+    ],
+)
+async def test_what_is_known_of_a_request_by_its_failure(
+    answer: Callable[[httpx2.Request], httpx2.Response], what: str | None
+) -> None:
+    transport = HttpTransport(
+        "http://x/mcp", headers={}, auth=None, options={"transport": httpx2.MockTransport(answer)}
+    )
+    async with transport._client as client:
+        request = client.build_request("POST", "http://x/mcp", json={}, headers={"mcp-session-id": "s"})
+        try:
+            before: object = (await client.send(request)).status_code
+        except httpx2.TransportError as error:
+            before = error
+        transport.settled()
+        response = await client.send(request)
+
+    if what is None:
+        assert response.status_code == before
+    else:
+        assert response.json()["error"]["data"] == {"agentlane": what}
+        assert isinstance(before, Exception | int), "a handshake sees what happened"
+
+
+def test_of_a_group_the_first_member_is_told_in_one_line() -> None:
+    assert text_of(ExceptionGroup("a", [ExceptionGroup("b", [OSError("no\n  way")])])) == "OSError: no way"
