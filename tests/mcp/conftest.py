@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -53,6 +54,10 @@ class Notes:
         """Of the server that starts next."""
         return int((await self.next("started ")).split()[1])
 
+    def last_pid(self) -> int:
+        """Of the server that started last; kill it only where it is known to run."""
+        return int(next(line for line in reversed(self.all) if line.startswith("started ")).split()[1])
+
     def count(self, begins: str) -> int:
         """How many lines have begun so until now."""
         self._read()
@@ -94,6 +99,17 @@ class Servers:
         """The port of a server that listens by now."""
         self.fork("http", str(port), *arguments)
         return int((await self.notes.next("port ")).split()[1])
+
+    async def kill(self) -> None:
+        """Kill the server that was forked last; it is gone on return."""
+        os.kill(self.notes.last_pid(), signal.SIGKILL)
+        await self.gone()
+
+    async def gone(self) -> None:
+        """Return once the process that was forked last is gone."""
+        self._held[-1].setblocking(False)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.get_running_loop().sock_recv(self._held[-1], 1)
 
     def fork(self, *arguments: str) -> socket.socket:
         """A process of the zygote; reading from what is given ends when it does."""

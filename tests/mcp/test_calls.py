@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -216,7 +214,6 @@ async def test_a_server_killed_over_http_leaves_its_calls_uncertain_and_the_next
     way: str, servers: Servers, notes: Notes
 ) -> None:
     port = await servers.http(0, *way.split()[1:])
-    pid = int(notes.all[0].split()[1])
     async with HttpServer("t", f"http://127.0.0.1:{port}/mcp", retry=RETRY) as server:
         async with laned(server, [call("t__hang"), call("t__die")], [call("t__plain")]) as lane:
             running = asyncio.ensure_future(lane.run("go"))
@@ -228,7 +225,8 @@ async def test_a_server_killed_over_http_leaves_its_calls_uncertain_and_the_next
         assert hung.is_error and hung.text.endswith(UNKNOWN) and died.is_error and died.text.endswith(UNKNOWN)
         assert later.is_error and later.text.startswith("The tool 't__plain' was not started: ")
         assert later.text.endswith(". The call had no effect.")
-        assert server.status.state == "not_ready" and notes.count("plain") == 0 and pid > 0
+        assert server.status.state == "not_ready" and notes.count("plain") == 0
+        await servers.gone()
         await servers.http(port, *way.split()[1:])
         assert await texts(server, [call("t__plain")]) == [("plain {}", False)]
 
@@ -237,18 +235,12 @@ async def test_an_http_server_that_forgot_the_session_is_met_anew_in_the_same_ca
     servers: Servers, notes: Notes
 ) -> None:
     port = await servers.http(0, "legacy")
-    pid = last_pid(notes)
     async with HttpServer("t", f"http://127.0.0.1:{port}/mcp", retry=RETRY) as server:
-        os.kill(pid, signal.SIGKILL)
+        await servers.kill()
         await servers.http(port, "legacy")
 
         assert await texts(server, [call("t__plain")]) == [("plain {}", False)]
     assert notes.count("plain") == 1
-
-
-def last_pid(notes: Notes) -> int:
-    """Of the server that started last and is known to run."""
-    return int(next(line for line in reversed(notes.all) if line.startswith("started ")).split()[1])
 
 
 async def test_two_sessions_use_one_server_at_once(servers: Servers, notes: Notes) -> None:

@@ -28,7 +28,7 @@ from agentlane.mcp import HttpServer, ServerNotReady, StdioServer
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore
 from agentlane.testing import ManualClock, ScriptedModel, Trace, call, check_trace
 from tests.mcp.conftest import PATIENCE_S, Notes, Servers
-from tests.mcp.test_calls import last_pid, results, serving
+from tests.mcp.test_calls import results, serving
 
 STORES: dict[str, Callable[[Path], Any]] = {
     "memory": lambda _: MemoryStore(),
@@ -130,7 +130,7 @@ async def test_closed_in_another_task_in_the_middle_of_a_call_it_leaves_no_task_
 ) -> None:
     server = await serving(way, servers)
     await asyncio.ensure_future(server.start())
-    pid = last_pid(notes) if way == "http" else await notes.pid()
+    pid = notes.last_pid() if way == "http" else await notes.pid()
     async with open_session(":memory:") as session, asyncio.timeout(PATIENCE_S):
         model = ScriptedModel([[call("t__hang")], [call("t__plain")], "done"])
         lane = await session.lane("main", Agent(model=model, tools=server.tools()))
@@ -189,7 +189,7 @@ async def test_a_call_that_waits_for_its_server_has_not_begun_whatever_ends_it(
         await store.create("s")
         model = ScriptedModel([[call("t__plain")], [call("t__plain")], "done"])
         agent = trace.agent(Agent(model=model, tools=server.tools()))
-        os.kill(last_pid(notes), 9)
+        await servers.kill()
         async with open_session(store, session_id="s", probe=trace.probe()) as session, asyncio.timeout(PATIENCE_S):
             lane = await session.lane("main", agent)
             running = asyncio.ensure_future(lane.run("go"))
@@ -226,14 +226,12 @@ async def test_killed_in_a_call_our_process_leaves_what_its_policy_says(
     kind: str, tool: str, tmp_path: Path, servers: Servers, notes: Notes
 ) -> None:
     target = str(tmp_path / f"s.{kind}")
-    dead = servers.fork("run", target, f"t__{tool}")
-    dead.setblocking(False)
+    servers.fork("run", target, f"t__{tool}")
     pid = int((await notes.next("client ")).split()[1])
     await notes.next(f"{tool} ")
     os.kill(pid, 9)
+    await servers.gone()
     async with asyncio.timeout(PATIENCE_S):
-        await asyncio.get_running_loop().sock_recv(dead, 1)
-
         async with await serving("stdio", servers, trust_hints=True) as server, open_session(target) as session:
             model = ScriptedModel([[call(f"t__{tool}")], "done"])
             lane = await session.lane("main", Agent(model=model, tools=server.tools()))
