@@ -178,7 +178,9 @@ case(
     "a hint or a guess is taken for the promise that a call may be repeated",
     f"{RECOVERY}::test_a_call_runs_again_only_if_it_was_and_is_declared_repeatable",
     f"{ANSWERS}::test_nothing_is_repeated_because_it_looks_harmless",
-    later=(Later("hints of tool servers", "agentlane.mcp"),),
+    "tests/mcp/test_calls.py::test_tools_come_as_the_server_declares_them_under_names_that_providers_take",
+    "tests/mcp/test_calls.py::test_hints_count_where_the_application_trusts_the_server_and_its_own_word_counts_more",
+    "tests/mcp/test_lifecycle.py::test_killed_in_a_call_our_process_leaves_what_its_policy_says",
 )
 case(
     "R25",

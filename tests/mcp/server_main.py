@@ -62,6 +62,8 @@ TOOLS = [
     tool("wrong", output_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}),
     tool("hang"),
     tool("stall", READS),
+    tool("later"),
+    tool("ask"),
     tool("die"),
     tool("die_safe", READS),
     tool("die_once", READS),
@@ -83,7 +85,7 @@ def text(value: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=value)])
 
 
-async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult | types.InputRequiredResult:
     name, arguments = params.name, params.arguments or {}
     key = (params.meta or {}).get("agentlane/idempotencyKey")
     note(f"{name} {key}")
@@ -101,6 +103,16 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Call
             except asyncio.CancelledError:
                 note("hang cancelled")
                 raise
+        case "later":
+            if params.request_state != "2":
+                return types.InputRequiredResult(request_state=str(int(params.request_state or 0) + 1))
+        case "ask":
+            question = types.ElicitRequest(
+                params=types.ElicitRequestFormParams(
+                    message="who?", requested_schema={"type": "object", "properties": {}}
+                )
+            )
+            return types.InputRequiredResult(input_requests={"who": question})
         case "stall":
             if not os.path.exists(os.environ["NOTES"] + ".stalled"):
                 open(os.environ["NOTES"] + ".stalled", "w").close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,7 +86,7 @@ async def test_tools_come_as_the_server_declares_them_under_names_that_providers
         tools = {tool.name: tool for tool in server.tools()}
 
     names = list(tools)
-    assert names[:5] == ["t__echo", "t__put", "t__wipe", "t__plain", "t__rich"] and len(names) == 16
+    assert names[:5] == ["t__echo", "t__put", "t__wipe", "t__plain", "t__rich"] and len(names) == 18
     assert tools["t__echo"].definition.parameters == SCHEMA
     assert tools["t__echo"].definition.description == "The tool echo."
     odd = [name for name in names if name.startswith(("t__a_b", "t__long"))]
@@ -243,6 +245,21 @@ async def test_an_http_server_that_forgot_the_session_is_met_anew_in_the_same_ca
     assert notes.count("plain") == 1
 
 
+async def test_an_answer_that_is_put_off_is_waited_for_and_a_demand_for_input_is_refused(
+    servers: Servers, notes: Notes
+) -> None:
+    async with await serving("stdio", servers) as server:
+        assert await texts(server, [call("t__later")], [call("t__ask")]) == [
+            ("later {}", False),
+            (
+                "The server 't' asks for more before it goes on with the call (elicitation/create), which nobody "
+                "answers here, so the call was not finished.",
+                True,
+            ),
+        ]
+    assert (notes.count("later"), notes.count("ask")) == (3, 1)
+
+
 async def test_two_sessions_use_one_server_at_once(servers: Servers, notes: Notes) -> None:
     saved = Reached("commit.progress.after")
     async with await serving("stdio", servers) as server, asyncio.timeout(PATIENCE_S):
@@ -255,6 +272,24 @@ async def test_two_sessions_use_one_server_at_once(servers: Servers, notes: Note
             await slow.abort()
             await running
     assert notes.count("started") == 1
+
+
+@pytest.mark.parametrize("way", ["stdio", "http"])
+async def test_a_call_of_a_server_that_does_not_react_is_left_at_once(way: str, servers: Servers, notes: Notes) -> None:
+    async with await serving(way, servers) as server, asyncio.timeout(PATIENCE_S):
+        pid = notes.last_pid() if way == "http" else await notes.pid()
+        async with open_session(":memory:", clock=ManualClock()) as session:  # on it no grace is ever over
+            model = ScriptedModel([[call("t__hang")], "done"])
+            lane = await session.lane("main", Agent(model=model, tools=server.tools()))
+            running = asyncio.ensure_future(lane.run("go"))
+            await notes.next("hang")
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await lane.abort()
+                assert (await running).status == "aborted"
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        await notes.next("hang cancelled")
 
 
 async def test_a_tool_that_takes_too_long_is_ended_on_the_server_too(servers: Servers, notes: Notes) -> None:

@@ -93,7 +93,7 @@ async def test_one_that_is_not_required_may_come_later(servers: Servers) -> None
 
         await server.ready()
 
-        assert server.status.state == "ready" and len(server.tools()) == 16
+        assert server.status.state == "ready" and len(server.tools()) == 18
 
 
 async def test_an_attempt_that_takes_too_long_is_given_up_with_its_process() -> None:
@@ -149,6 +149,20 @@ async def test_closed_in_another_task_in_the_middle_of_a_call_it_leaves_no_task_
     await server.close()
     with pytest.raises(ServerNotReady, match="it is closed"):
         await server.start()
+
+
+async def test_a_cancelled_close_ends_all_the_same(servers: Servers, notes: Notes) -> None:
+    server = await serving("stdio", servers)
+    await server.start()
+    pid = await notes.pid()
+    closing = asyncio.ensure_future(server.close())
+    await asyncio.sleep(0)
+
+    closing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert not others() and not runs(pid)
 
 
 async def test_a_loop_that_ends_takes_it_along(servers: Servers, notes: Notes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import mcp_types
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlane import InvalidDefinition, InvalidName, ReplayPolicy
+from agentlane import InvalidDefinition, InvalidName, ReplayPolicy, RetryPolicy, ToolOptions
 from agentlane.mcp import StdioServer
 from agentlane.mcp.declaring import NAME_LENGTH_MAX, checked_prefix, hinted_policy, shown_name
 from agentlane.mcp.failures import text_of
@@ -37,6 +38,22 @@ def test_a_prefix_that_could_make_names_alike_is_refused(prefix: str) -> None:
         StdioServer("t", "x", prefix=prefix)
     with pytest.raises(InvalidName):
         StdioServer("", "x", prefix="a")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"trust": True}, "no option 'trust'"),
+        ({"timeout_ms": 0}, "timeout_ms=0"),
+        ({"start_timeout_ms": 0}, "start_timeout_ms=0"),
+        ({"retry": RetryPolicy(attempts=0)}, "retry.attempts=0"),
+        ({"options": {"x": {"replay": "safe"}}}, "must be a ToolOptions"),
+        ({"options": {"x": ToolOptions(replay="sometimes")}}, "replay='sometimes'"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_at_once(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidDefinition, match=word):
+        StdioServer("t", "x", **options)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 try:
     import mcp as _sdk
 except ImportError as _error:
-    raise ImportError(
-        "agentlane.mcp needs the mcp SDK, which is not installed here: pip install 'agentlane-runtime[mcp]'"
+    raise ModuleNotFoundError(
+        "agentlane.mcp needs the mcp SDK, which is not installed here: pip install 'agentlane-runtime[mcp]'", name="mcp"
     ) from _error
 del _sdk
 

@@ -113,7 +113,12 @@ class RemoteCall(Struct, frozen=True, kw_only=True):
                 request_state=state,
                 _meta=cast(mcp_types.RequestParamsMeta, {IDEMPOTENCY_KEY: self.context.idempotency_key}),
             )
-            answer = await self._answer(connection, params, began=began or number > 0)
+            try:
+                answer = await self._answer(connection, params, began=began or number > 0)
+            except NotBegun as error:
+                if number:  # an earlier round reached the tool
+                    raise Lost(str(error)) from error
+                raise
             if isinstance(answer, ToolResult):
                 return answer
             if answer.input_requests:

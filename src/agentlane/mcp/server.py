@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict
 
 import mcp_types
-from msgspec import Struct
+from msgspec import Struct, structs
 from typing_extensions import Unpack
 
 from agentlane import (
@@ -102,6 +102,7 @@ class McpServer(ABC):
     ) -> None:
         if not _is_text(name):
             raise InvalidName(f"MCP server {name!r}: a name is needed, such as 'files'")
+        _check_options(name, options)
         prefix, retry, clock = options.get("prefix"), options.get("retry"), options.get("clock")
         self.name = name
         self.clock: Clock = SystemClock() if clock is None else clock
@@ -318,6 +319,31 @@ class McpServer(ABC):
             self._loop, self.context = loop, copy_context()
         elif self._loop is not loop:
             raise WrongLoop(f"the MCP server {self.name!r} was started on another event loop; use one for each loop")
+
+
+def _check_options(server: str, options: ServerOptions) -> None:
+    """Refuse what would only show when the server is started, or not at all."""
+    unknown = sorted(set(options) - set(ServerOptions.__annotations__))
+    if unknown:
+        raise InvalidDefinition(
+            f"MCP server {server!r}: there is no option {', '.join(map(repr, unknown))}; the options are "
+            f"{', '.join(ServerOptions.__annotations__)}"
+        )
+    _at_least_one(server, "start_timeout_ms", options.get("start_timeout_ms", 1))
+    _at_least_one(server, "retry.attempts", (options.get("retry") or RetryPolicy()).attempts)
+    for name, each in {**options.get("options", {}), "": ToolOptions(timeout_ms=options.get("timeout_ms"))}.items():
+        if not _is_options(each):
+            raise InvalidDefinition(f"MCP server {server!r}: options[{name!r}]={each!r} must be a ToolOptions")
+        Tool(name or "timeout_ms", _check_options, **structs.asdict(each))  # says what cannot work
+
+
+def _at_least_one(server: str, what: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise InvalidDefinition(f"MCP server {server!r}: {what}={value!r} must be a whole number of at least 1")
+
+
+def _is_options(value: object) -> bool:
+    return isinstance(value, ToolOptions)
 
 
 def _is_text(value: object) -> bool:
