@@ -11,7 +11,7 @@ from mcp import MCPError
 from msgspec import Struct
 from pydantic import ValidationError
 
-from agentlane import Clock, NoActiveOperation, NotStarted, ReplayPolicy, ToolContext, ToolResult
+from agentlane import Clock, NoActiveOperation, NotStarted, ToolContext, ToolResult
 from agentlane.mcp.connection import Connection
 from agentlane.mcp.failures import Lost, NotBegun, ServerNotReady, marked, text_of
 from agentlane.mcp.results import result_of
@@ -61,13 +61,13 @@ class _Heard:
 
 
 class RemoteCall(Struct, frozen=True, kw_only=True):
-    """A call that is under way. ``policy`` is asked when a connection was lost: whether it may be sent again."""
+    """A call that is under way. ``repeatable`` says whether it may run twice, when its start is not known."""
 
     server: CallingServer
     tool: str
     arguments: dict[str, Any]
     context: ToolContext[Any]
-    policy: Callable[[], ReplayPolicy]
+    repeatable: Callable[[], bool]
 
     async def run(self) -> ToolResult:
         """Its result. Raises ``NotStarted`` where the tool was certainly not reached, on a cancellation too."""
@@ -95,7 +95,7 @@ class RemoteCall(Struct, frozen=True, kw_only=True):
             except Lost as error:
                 connection.retire()
                 began = True
-                if last or self.policy() not in ("safe", "idempotent"):
+                if last or not self.repeatable():
                     return self._lost(str(error))
         raise AssertionError("unreachable")
 

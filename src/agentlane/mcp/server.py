@@ -24,6 +24,7 @@ from agentlane import (
     SystemClock,
     Tool,
     ToolContext,
+    ToolDefinition,
     ToolOptions,
     ToolResult,
     WrongLoop,
@@ -95,11 +96,7 @@ class McpServer(ABC):
     Raises ``InvalidName`` and ``InvalidDefinition`` for what cannot work.
     """
 
-    def __init__(
-        self,
-        name: str,
-        **options: Unpack[ServerOptions],
-    ) -> None:
+    def __init__(self, name: str, **options: Unpack[ServerOptions]) -> None:
         if not _is_text(name):
             raise InvalidName(f"MCP server {name!r}: a name is needed, such as 'files'")
         _check_options(name, options)
@@ -236,7 +233,7 @@ class McpServer(ABC):
 
     def listed(self, tools: Sequence[mcp_types.Tool]) -> None:
         """For connections: the server said which tools it has."""
-        before = [(name, self._tools[name].definition) for name in self._offered if name in self._tools]
+        before = self._shown()
         first = not self._offered
         self._offered = []
         for each in tools:
@@ -249,12 +246,16 @@ class McpServer(ABC):
                 self._tools.pop(each.name, None)
                 _log.warning("MCP server %r: its tool %r is left out: %s", self.name, each.name, text_of(error))
             self._offered.append(each.name)
-        after = [(name, self._tools[name].definition) for name in self._offered if name in self._tools]
-        if not first and before != after and self._on_change is not None:
+        if not first and before != self._shown() and self._on_change is not None:
             try:
                 self._on_change(self)
             except Exception:
                 _log.exception("MCP server %r: on_change raised", self.name)
+
+    def _shown(self) -> list[tuple[str, ToolDefinition, ToolOptions]]:
+        """What an application has of the list of tools, to tell whether it has changed."""
+        made = [(name, self._tools[name]) for name in self._offered if name in self._tools]
+        return [(name, tool.definition, tool.options) for name, tool in made]
 
     def _declare(self, offered: mcp_types.Tool) -> None:
         """Make a tool of an offer; one that there is already takes on what has changed."""
@@ -265,17 +266,22 @@ class McpServer(ABC):
             options = ToolOptions(replay=policy, timeout_ms=self._timeout_ms)
 
         async def call(arguments: dict[str, Any], context: ToolContext[Any]) -> ToolResult:
+            then = self._repeatable(name)
             return await RemoteCall(
                 server=self,
                 tool=name,
                 arguments=arguments,
                 context=context,
-                policy=lambda: self._tools[name].options.replay if name in self._tools else "never",
+                repeatable=lambda: then and self._repeatable(name),
             ).run()
 
         made = declared(offered, shown_name(self._prefix, name), call, options)
         known = self._tools.setdefault(name, made)
         known.description, known.definition, known.options = made.description, made.definition, made.options
+
+    def _repeatable(self, name: str) -> bool:
+        """Whether a call of this tool may run twice, as far as is known now."""
+        return name in self._tools and self._tools[name].options.replay in ("safe", "idempotent")
 
     def _spawn_round(self) -> asyncio.Task[str | None]:
         name = f"agentlane mcp {self.name} start"
