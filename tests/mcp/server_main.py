@@ -126,8 +126,10 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Call
         case "grow":
             TOOLS[0] = tool("echo", READS, description="It has changed.")
             TOOLS.append(tool("new"))
-            await ctx.session.send_tool_list_changed()
-            await CHANGES.publish(ToolsListChanged())
+            if ctx.protocol_version < "2026":
+                await ctx.session.send_tool_list_changed()
+            else:  # only who has asked is told
+                await CHANGES.publish(ToolsListChanged())
     return text(f"{name} {arguments}")
 
 

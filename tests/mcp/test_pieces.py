@@ -32,6 +32,21 @@ def test_no_two_tools_of_any_servers_get_one_name_and_every_provider_takes_it(pa
         )
 
 
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("a", "b_x"), ("a_b", "x")],
+        [("a", "b__x"), ("a_b", "_x"), ("a", "b_x")],
+        [("a", "x.y"), ("a", "x y"), ("a", "x_y")],
+        [("a", "x" * 61), ("a", "x" * 62), ("a", "x" * 63)],
+    ],
+)
+def test_names_that_could_be_taken_for_each_other_are_not(pairs: list[tuple[str, str]]) -> None:
+    names = {shown_name(checked_prefix(prefix, "x"), name) for prefix, name in pairs}
+
+    assert len(names) == len(pairs), names
+
+
 @pytest.mark.parametrize("prefix", ["a__b", "_a", "a_", "a b", "ä", "a" * 33])
 def test_a_prefix_that_could_make_names_alike_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidDefinition, match="prefix="):
