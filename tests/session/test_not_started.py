@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from agentlane import (
     Agent,
     NotStarted,
@@ -15,11 +17,24 @@ from agentlane import (
     ToolContext,
     ToolResultMessage,
     open_session,
+    tool,
 )
 from agentlane.data.operations import ReplayPolicy
 from agentlane.machine.outcomes import NOT_STARTED, STARTED_BEFORE
 from agentlane.storage.contract import Store
-from agentlane.testing import CountingIds, FaultPlan, ScriptedModel, Trace, call, check_trace
+from agentlane.testing import (
+    CountingIds,
+    Depth,
+    FaultPlan,
+    History,
+    Life,
+    Scenario,
+    ScriptedModel,
+    Trace,
+    call,
+    check_trace,
+    crash_matrix,
+)
 from agentlane.testing.matrix.lives import bury
 from tests.session.places import Place
 
@@ -141,3 +156,41 @@ async def test_a_start_behind_a_death_that_cannot_begin_says_nothing_of_the_firs
 
     told = await result_of(lane)
     assert told.text == f"The tool 'go' could not be started again: the door is locked. {STARTED_BEFORE}"
+
+
+def stopped_before(life: Life[list[str]]) -> Agent:
+    """Tools that never begin, and one that has not begun until it was given a few turns of the loop."""
+
+    @tool(replay="never")
+    async def gone() -> str:
+        raise NotStarted("it is gone")
+
+    @tool(replay="safe")
+    async def look() -> str:
+        raise NotStarted("it is gone")
+
+    @tool(replay="never")
+    async def slow() -> str:
+        try:
+            for _ in range(4):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            raise NotStarted("it was stopped before") from None
+        life.world.append("slow")
+        return "done"
+
+    return Agent(model=ScriptedModel([[call("gone"), call("slow"), call("look")], "done"]), tools=[gone, slow, look])
+
+
+def once(history: History[list[str]]) -> None:
+    assert history.world.count("slow") <= 1, history.world
+
+
+def test_stopped_anywhere_the_matrix_finds_nothing_wrong(whole: bool) -> None:
+    if not whole:
+        pytest.skip("hundreds of histories: with --whole")
+    scenario = Scenario("not started", agent=stopped_before, prompt="go", world=list, check=once)
+
+    report = asyncio.run(crash_matrix(scenario, stores=["memory"], depth=Depth(again=40)))
+
+    assert report.rows[0].failures == 0 and report.rows[0].closed > 50, report

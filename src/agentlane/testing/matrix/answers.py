@@ -67,7 +67,7 @@ def check_asked(history: History[Any]) -> Iterator[str]:
     decisions = decisions_of(history)
     arguments = _arguments(history)
     for id in dict.fromkeys(each.call_id for each in history.witness.starts):
-        starts = history.witness.of_call(id)
+        starts = history.witness.begun(id)
         what = f"call {id} of {starts[0].tool!r}"
         tool = tool_of(history.lives[starts[0].life - 1].own_agent, starts[0].tool)
         yes = [each for each in decisions.get(id, ()) if each.allow]

@@ -379,7 +379,7 @@ def _check_starts(history: History[Any]) -> Iterator[str]:
     found = Counter(each.call_id for each in history.found_calls)
     yield from check_asked(history)
     for id in dict.fromkeys(each.call_id for each in history.witness.starts):
-        starts = history.witness.of_call(id)
+        starts = history.witness.begun(id)
         what = f"call {id} of {starts[0].tool!r}"
         answered = answers_of(history, id)
         if len(starts) > 1 + found[id] + answered:

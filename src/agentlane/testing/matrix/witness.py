@@ -17,7 +17,7 @@ from agentlane.data.operations import ReplayPolicy
 from agentlane.model import Model, ModelLimits, ModelRequest, StreamItem
 from agentlane.testing.matrix.family import with_tools
 from agentlane.testing.matrix.hooked import Hooked, untouched_by, watched
-from agentlane.tool import Tool
+from agentlane.tool import NotStarted, Tool
 from agentlane.tool_context import ToolContext
 
 
@@ -109,6 +109,17 @@ class Witness:
     def of_call(self, call_id: str) -> list[Start]:
         """The starts of one call, in order."""
         return [each for each in self.starts if each.call_id == call_id]
+
+    def begun(self, call_id: str) -> list[Start]:
+        """Those of them that count: one that said that it did not begin may be made again by a later process."""
+        starts = self.of_call(call_id)
+        again = {(each.life, each.attempt) for each in starts}
+        return [
+            each
+            for each in starts
+            if not isinstance(each.error, NotStarted)
+            or not any(life > each.life and attempt == each.attempt for life, attempt in again)
+        ]
 
 
 class ProcessIsDead(BaseException):
