@@ -193,4 +193,4 @@ def test_stopped_anywhere_the_matrix_finds_nothing_wrong(whole: bool) -> None:
 
     report = asyncio.run(crash_matrix(scenario, stores=["memory"], depth=Depth(again=40)))
 
-    assert report.rows[0].failures == 0 and report.rows[0].closed > 50, report
+    assert report.rows[0].failures == 0 and report.rows[0].closes >= 25, report
