@@ -22,8 +22,8 @@ FLOORS = {
     "histories": {"histories"},
     "machine": {"machine"},
     "declarations": {
-        *("agent", "agent_tool", "approval", "hooks", "model", "output", "signatures", "skills", "tool", "tool_context"),
-        "tool_methods",
+        *("agent", "agent_tool", "approval", "hooks", "model", "output", "signatures", "skills", "tool"),
+        *("tool_context", "tool_methods"),
     },
     "driver": {"driver"},
     "objects": {
