@@ -5,11 +5,18 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+EXTRAS ?= anthropic,openai
 READY := $(VENV)/.ready
 
 .PHONY: demo proof test lint types bench clean
 
-demo: $(READY)
+# What a real model is asked with is installed only where there is one to ask: a name, a key or an address is set.
+ASKED := $(foreach name,AGENTLANE_MODEL OPENAI_API_KEY OPENAI_BASE_URL ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN \
+	ANTHROPIC_BASE_URL,$(value $(name)))$(findstring --model,$(ARGS))
+SCRIPT := $(findstring --model script,$(ARGS))$(filter script,$(value AGENTLANE_MODEL))
+MODELS := $(if $(strip $(SCRIPT)),,$(if $(strip $(ASKED)),$(VENV)/.models))
+
+demo: $(READY) $(MODELS)
 	$(VENV)/bin/python examples/crash_and_resume.py $(ARGS)
 
 proof: $(READY)
@@ -38,4 +45,8 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)/bin/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+$(VENV)/.models: $(READY)
+	$(VENV)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@

@@ -17,6 +17,8 @@ from agentlane import ToolContext, ToolResult, tool
 class Desk:
     """What the tools share: the folder they work on, the log of effects, and where this process holds them.
 
+    ``hold`` names tools that are held half way, and ``all_held`` is set when ``hold_enough`` of them are.
+
     Every start and end of a tool is one line appended to ``log``. The store knows nothing of that file, so it is an
     independent witness of what happened in the world.
     """
@@ -24,6 +26,7 @@ class Desk:
     root: Path
     log: Path
     hold: frozenset[str] = frozenset()
+    hold_enough: int = 0
     held: set[str] = field(default_factory=set)
     all_held: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -55,7 +58,7 @@ class Desk:
         print(f"  tool   {name} is half way, and held there", flush=True)
         self.note(name, "half way")
         self.held.add(name)
-        if self.held == self.hold:
+        if len(self.held) >= self.hold_enough:
             self.all_held.set()
         await asyncio.Event().wait()
 
@@ -132,6 +135,7 @@ async def delete_file(path: str, ctx: ToolContext[Desk]) -> ToolResult:
     desk = ctx.deps
     desk.begin("delete_file", ctx, path)
     desk.inside(path).unlink()
+    await desk.half_way("delete_file")
     return desk.end("delete_file", ctx, f"deleted {path}")
 
 

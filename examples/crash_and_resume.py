@@ -1,16 +1,20 @@
 """An agent is killed with SIGKILL while its tools run in parallel, and goes on in a new process.
 
-    python examples/crash_and_resume.py [--store sqlite|jsonl] [--keep]
+    python examples/crash_and_resume.py [--store sqlite|jsonl] [--keep] [--model provider:name]
+
+The model is a script, or a real one: that of ``--model`` or ``AGENTLANE_MODEL`` (``script`` is the script), or one that
+the keys and addresses that are set lead to (``OPENAI_API_KEY``, ``OPENAI_BASE_URL``, ``ANTHROPIC_API_KEY``,
+``ANTHROPIC_BASE_URL``). What a real one may use is bounded.
 
 Everything that the second process shows is read from the store. At the end the claims are checked against the store
-and against a log of effects that is kept outside of it; the exit code is 1 if one of them does not hold.
+and against a log of effects that is kept outside of it. The exit code is 1 if one of them does not hold, and 2 if there
+was no model to work with.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import select
 import shutil
@@ -19,11 +23,13 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from _claims import OPERATION, Claim, Place, check, check_any, found, kept, made_by
 from _folder_tools import TOOLS, Desk
+from _models import SCRIPT, NoModel, choose_model, key_for, make_model
 
 import agentlane
 from agentlane import (
@@ -31,111 +37,81 @@ from agentlane import (
     AgentLane,
     AssistantMessage,
     CallRecord,
-    Entry,
-    ModelRequest,
+    InvalidDefinition,
     OperationResult,
     Prompt,
     Session,
     Settled,
-    StreamItem,
     TextPart,
     ToolCallPart,
     ToolResultMessage,
     UserMessage,
     open_session,
 )
-from agentlane.testing import ScriptedModel, call, say
 
-OPERATION = "tidy-up-1"
 TASK = "Find out where work is accepted and note it in NOTES.md. draft.txt and the stale build folder can go."
-NOTES = "# Notes\n\nWork is accepted by `AgentLane.accept` in lane.py; driver/verbs.py does it.\n"
+INSTRUCTIONS = (
+    "You tidy up a folder with your tools, and do all of a task without asking back. "
+    "Calls that do not need each other's results you ask for in one answer."
+)
+REQUESTS_MAX, TOKENS_MAX, RESULT_BYTES_MAX = 12, 200_000, 16_384
+"""Bounds of what a run costs."""
 HELD = frozenset({"search", "write_file", "delete_folder"})
-WAIT_S_MAX = 60.0
+CHANGING = frozenset({"write_file", "delete_file", "delete_folder"})
+WAIT_S_MAX = {True: 60.0, False: 900.0}
+"""How long a process may take, with the script and with a real model."""
+ANSWERED = frozenset({"limit_reached", "refusal", "content_filter", "length"})
+"""Codes of failures in which the model did answer."""
 
 
-class Place(NamedTuple):
-    """The files of one demo."""
-
-    folder: Path
-    store: Path
-
-    @property
-    def project(self) -> Path:
-        return self.folder / "project"
-
-    @property
-    def effects(self) -> Path:
-        return self.folder / "effects.log"
-
-
-class LoggedModel(ScriptedModel):
-    """The scripted model; it writes each request to the log of effects, as a provider would to its bill."""
-
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(
-            [
-                [say("I look around first."), call("list_files", path=".")],
-                [
-                    say("Now everything at once."),
-                    call("search", text="def accept"),
-                    call("read_file", path="ids.py"),
-                    call("delete_file", path="draft.txt"),
-                    call("write_file", path="NOTES.md", text=NOTES),
-                    call("delete_folder", path="build"),
-                    call("read_file", path="errors.py"),
-                ],
-                [
-                    say("The deletion was interrupted, so I check before anything else."),
-                    call("list_files", path="build"),
-                ],
-                "NOTES.md is written and draft.txt is gone. build is only half deleted: shall I delete the rest?",
-            ]
-        )
-        self._desk = desk
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
-        print(f"  model  is asked, and shown {len(request.messages)} messages", flush=True)
-        self._desk.note("model", "start", messages=len(request.messages))
-        return super().stream(request)
-
-
-def make_agent(desk: Desk) -> Agent[Desk]:
+def make_agent(desk: Desk, model: str) -> Agent[Desk]:
     """The agent, the same in each process. Three calls run at once; the others wait for a free slot."""
-    return Agent("tidy", model=LoggedModel(desk), tools=TOOLS, deps=desk, max_parallel=3)
+    return Agent(
+        "tidy",
+        model=make_model(desk, model),
+        tools=TOOLS,
+        instructions=INSTRUCTIONS,
+        deps=desk,
+        max_parallel=3,
+        max_turns=REQUESTS_MAX,
+        max_requests=REQUESTS_MAX,
+        max_tokens=TOKENS_MAX,
+        max_result_bytes=RESULT_BYTES_MAX,
+    )
 
 
 # The first process: it works until it is killed.
 
 
-async def first_process(place: Place, ready: int) -> None:
-    """Accept and drive. When three tools are held half way, say so through ``ready`` and wait for the end."""
-    desk = Desk(place.project, place.effects, hold=HELD)
+async def first_process(place: Place, ready: int, model: str) -> None:
+    """Accept and drive. When tools are held half way, say so through ``ready`` and wait for the end."""
+    hold, enough = (HELD, len(HELD)) if model == SCRIPT else (CHANGING, 1)
+    desk = Desk(place.project, place.effects, hold=hold, hold_enough=enough)
     async with open_session(place.store) as session:
-        lane = await session.lane("main", make_agent(desk))
+        lane = await session.lane("main", make_agent(desk, model))
         admitted = await lane.accept(Prompt(TASK), operation_id=OPERATION)
         print(f"  lane   operation {admitted.operation_id} is accepted: durable, and not started", flush=True)
         driving = asyncio.create_task(lane.drive(admitted.operation_id))
         holding = asyncio.create_task(desk.all_held.wait())
         await asyncio.wait({driving, holding}, return_when=asyncio.FIRST_COMPLETED)
-        if driving.done():
-            raise SystemExit(f"the run ended before it could be killed: {await driving}")
-        operation = lane.inspect().operation
-        seen = [each.status for each in operation.calls] if operation is not None else []
-        os.write(ready, json.dumps(seen).encode() + b"\n")
+        if not driving.done():
+            os.write(ready, b"held")
         await driving
+    os.write(ready, b"ended")
 
 
 # The second process: it shows what is in the store, drives, and shows what came of it.
 
 
-async def second_process(place: Place) -> None:
+async def second_process(place: Place, model: str) -> None:
     """Open the store, show what it holds, drive the operation to its end, show the conversation."""
     desk = Desk(place.project, place.effects)
     async with open_session(place.store, create=False) as session:
-        lane = await session.lane("main", make_agent(desk))
+        lane = await session.lane("main", make_agent(desk, model))
         title("2", f"A new process ({os.getpid()}) opens the store. Opening starts nothing; this is what it finds:")
         await show_conversation(lane)
-        await show_calls(lane)
+        if lane.inspect().operation is not None:
+            await show_calls(lane)
         title("3", "It drives the operation:")
         outcome = await lane.drive(OPERATION)
         assert isinstance(outcome, Settled), outcome
@@ -201,112 +177,67 @@ def show_ledger(session: Session, result: OperationResult) -> None:
     )
 
 
-# The checks: the parent compares the store with the log of effects.
-
-
-async def check(place: Place, first: int, second: int, seen: list[str]) -> list[tuple[str, bool]]:
-    """Each claim of the demo, and whether it holds."""
-    log = [json.loads(each) for each in place.effects.read_text().splitlines()]
-    async with open_session(place.store, read_only=True) as session:
-        lane = await session.lane("main", make_agent(Desk(place.project, place.effects)))
-        entries = await lane.entries(newest_first=False)
-        record = await lane.result(OPERATION)
-        open_operations = session.open_operations()
-    at = next(i for i, e in enumerate(entries) if isinstance(e.body, AssistantMessage) and len(e.body.calls) > 1)
-    batch = entries[at].body
-    assert isinstance(batch, AssistantMessage)
-    results = results_behind(entries, at)
-    search, read, delete_file, write, delete_folder, late = results
-
-    def starts(index: int) -> list[int]:
-        """The processes that started the batch's call ``index``, by the log; a result has the id of its call."""
-        call_id = entries[at + 1 + index].id
-        return [each["process"] for each in log if each["event"] == "start" and each.get("call") == call_id]
-
-    asked = [each["process"] for each in log if each["what"] == "model"]
-    keys = {each["key"] for each in log if each["event"] == "start" and each["what"] == "write_file"}
-    deletion = [each["event"] for each in log if each["what"] == "delete_folder"]
-    return [
-        (
-            "at the kill the store held two staged outcomes behind an unfinished call, and one call not started",
-            seen == ["effect_pending", "outcome_ready", "outcome_ready", "effect_pending", "effect_pending", "planned"],
-        ),
-        (
-            "the safe call ran twice: begun by the first process, again and to its end by the second",
-            starts(0) == [first, second] and made_by(search) == second and not search.is_error,
-        ),
-        (
-            "staged outcomes were kept: both tools ran once, in the first process, and theirs are the results",
-            starts(1) == starts(2) == [first] and made_by(read) == made_by(delete_file) == first,
-        ),
-        (
-            "the idempotent call ran again under the same key, and left one whole file and no draft",
-            starts(3) == [first, second]
-            and len(keys) == 1
-            and made_by(write) == second
-            and (place.project / "NOTES.md").read_text() == NOTES
-            and not list(place.project.glob(".NOTES.md.*")),
-        ),
-        (
-            "the never call started exactly once, and its result says that the outcome is unknown",
-            starts(4) == [first]
-            and deletion == ["start", "half way"]
-            and delete_folder.is_error
-            and delete_folder.details is None
-            and "no outcome was saved" in delete_folder.text,
-        ),
-        ("the call that had not started ran once, in the second process", starts(5) == [second] == [made_by(late)]),
-        (
-            "each call has one result, in the order in which the model asked",
-            [each.name for each in results] == [each.name for each in batch.calls],
-        ),
-        (
-            "the model was not asked again for an answer that was settled: twice before the kill, twice after",
-            asked == [first, first, second, second] and record is not None and record.usage.rows == 4,
-        ),
-        (
-            "the operation is completed, and nothing is open",
-            record is not None and record.status == "completed" and not open_operations,
-        ),
-    ]
-
-
-def results_behind(entries: list[Entry], at: int) -> list[ToolResultMessage]:
-    """The tool results directly behind the entry at that place."""
-    found: list[ToolResultMessage] = []
-    for entry in entries[at + 1 :]:
-        if not isinstance(entry.body, ToolResultMessage):
-            break
-        found.append(entry.body)
-    return found
-
-
-def made_by(result: ToolResultMessage) -> int | None:
-    """The process whose tool gave this result; None for one that the library wrote."""
-    return result.details["process"] if result.details else None
-
-
 # The parent: it starts both processes, and kills the first.
 
 
-def run_demo(place: Place) -> int:
+def run_demo(place: Place, model: str = SCRIPT) -> int:
     files = make_project(place.project)
     print("agentlane: an agent is killed in the middle of its work, and goes on in a new process.\n")
     print(f"  folder  a copy of agentlane's own source, {files} files, with a draft.txt and a stale build folder")
     print(f"  store   {place.store.name}, each commit synced to disk before it counts")
     print("  tools   safe: list_files read_file search   idempotent: write_file   never: delete_file delete_folder")
+    if model != SCRIPT:
+        print(f"  model   {model}: at most {REQUESTS_MAX} requests, and {TOKENS_MAX:,} tokens before the last of them")
     title("1", "A process accepts the task and drives it:")
-    first, seen = run_and_kill(place)
-    second = subprocess.Popen(command(place, "second"))
-    if second.wait(WAIT_S_MAX) != 0:
+    first, killed = run_and_kill(place, model)
+    if not killed and (why := failure(place)):
+        return no_answer(why)
+    calls = asyncio.run(found(place))
+    second = subprocess.Popen(command(place, "second", model))
+    if second.wait(WAIT_S_MAX[model == SCRIPT]) != 0:
         raise SystemExit(f"the second process failed with exit code {second.returncode}")
     title("5", "Checked against the store and against the log of effects outside of it:")
-    claims = asyncio.run(check(place, first, second.pid, seen))
+    if model == SCRIPT:
+        told = asyncio.run(check(place, first, second.pid, [call.status for call in calls]))
+        claims = [Claim(*each) for each in told]
+    else:
+        claims = asyncio.run(check_any(place, first, second.pid, calls))
+    broken = show_claims(claims, killed)
+    why = failure(place)
+    return 1 if broken else no_answer(why) if why else 0
+
+
+def show_claims(claims: list[Claim], killed: bool) -> int:
+    """Show each claim, and what could not be shown; how many are broken."""
     for claim, holds in claims:
-        print(f"  {'ok    ' if holds else 'BROKEN'}  {claim}")
-    broken = sum(not holds for _, holds in claims)
+        if holds is not None:
+            print(f"  {'ok    ' if holds else 'BROKEN'}  {claim}")
+    broken = sum(holds is False for _, holds in claims)
     print(f"\n{broken} of {len(claims)} claims are broken." if broken else "\nEvery claim holds.")
-    return 1 if broken else 0
+    open_claims = [claim for claim, holds in claims if holds is None]
+    if open_claims:
+        why = "nothing of the kind was under way" if killed else "it asked for no change, so nothing was killed"
+        print(f"\nWhat this run of the model could not show ({why}):\n")
+        for claim in open_claims:
+            print(f"  --      {claim}")
+    return broken
+
+
+def failure(place: Place) -> str | None:
+    """Why there was no answer to work with; None if there was one."""
+    record = asyncio.run(kept(place)).record
+    if record is None or record.status == "completed" or record.error is None:
+        return None
+    if record.code in ANSWERED:
+        print(f"\n  the run ended early, {record.code}: {record.error.message}")
+        return None
+    return f"{record.code}: {record.error.message}"
+
+
+def no_answer(why: str) -> int:
+    print(f"\nThere was no model to work with. {textwrap.shorten(why, 1_000)}", file=sys.stderr)
+    print("--model provider:name or AGENTLANE_MODEL chooses another, --model script needs none.", file=sys.stderr)
+    return 2
 
 
 def make_project(project: Path) -> int:
@@ -317,30 +248,38 @@ def make_project(project: Path) -> int:
     return sum(each.is_file() for each in project.rglob("*"))
 
 
-def run_and_kill(place: Place) -> tuple[int, list[str]]:
-    """Start the first process, wait until it says where it stands, kill it; its id, and what it said."""
+def run_and_kill(place: Place, model: str) -> tuple[int, bool]:
+    """Start the first process, wait until tools are held, kill it; its id, and whether there was something to kill."""
     reading, writing = os.pipe()
-    child = subprocess.Popen([*command(place, "first"), "--ready", str(writing)], pass_fds=[writing])
+    child = subprocess.Popen([*command(place, "first", model), "--ready", str(writing)], pass_fds=[writing])
     os.close(writing)
     try:
-        # The child writes one line when everything is in place. If it dies before, the pipe ends.
-        readable, _, _ = select.select([reading], [], [], WAIT_S_MAX)
+        # The child writes one word when everything is in place. If it dies before, the pipe ends.
+        readable, _, _ = select.select([reading], [], [], WAIT_S_MAX[model == SCRIPT])
         said = os.read(reading, 4096) if readable else b""
+        if said == b"ended" or (readable and not said):
+            child.wait()
     finally:
-        child.send_signal(signal.SIGKILL)
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
         child.wait()
         os.close(reading)
-    if not said:
+    if child.returncode == 2:
+        raise NoModel
+    if said == b"ended" and model != SCRIPT and child.returncode == 0:
+        print("\n  the model asked for no call that changes something: there is nothing to be killed in", flush=True)
+        return child.pid, False
+    if said != b"held":
         raise SystemExit("the first process did not come to the point where it was to be killed")
     if child.returncode != -signal.SIGKILL:
         raise SystemExit(f"the first process ended by itself, with exit code {child.returncode}")
     print(f"\n  kill -9 {child.pid}", flush=True)
-    seen: list[str] = json.loads(said)
-    return child.pid, seen
+    return child.pid, True
 
 
-def command(place: Place, role: str) -> list[str]:
-    return [sys.executable, __file__, "--role", role, "--folder", str(place.folder), "--store", place.store.suffix[1:]]
+def command(place: Place, role: str, model: str) -> list[str]:
+    given = ["--folder", str(place.folder), "--store", place.store.suffix[1:], "--model", model]
+    return [sys.executable, __file__, "--role", role, *given]
 
 
 # Words.
@@ -373,25 +312,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="An agent is killed in the middle of its work, and goes on.")
     parser.add_argument("--store", choices=["sqlite", "jsonl"], default="sqlite", help="what keeps the session")
     parser.add_argument("--keep", action="store_true", help="keep the folder, to look at the store afterwards")
+    parser.add_argument("--model", help="provider:name, or script; else AGENTLANE_MODEL, or what the keys set lead to")
     parser.add_argument("--role", choices=["first", "second"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ready", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="agentlane-demo-"))
     place = Place(folder, folder / f"work.{given.store}")
-    if given.role == "first":
-        asyncio.run(first_process(place, given.ready))
-        return 0
-    if given.role == "second":
-        asyncio.run(second_process(place))
-        return 0
     try:
-        return run_demo(place)
+        if given.role == "first":
+            asyncio.run(first_process(place, given.ready, given.model))
+            return 0
+        if given.role == "second":
+            asyncio.run(second_process(place, given.model))
+            return 0
+        model = choose_model(given.model, os.environ)
+        os.environ.update(key_for(model, os.environ))
+        return run_demo(place, model)
+    except (NoModel, InvalidDefinition) as error:
+        return no_answer(str(error)) if str(error) else 2  # the child has said why
     finally:
-        if given.keep:
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder)
+        if given.role is None:
+            if given.keep:
+                print(f"kept: {folder}")
+            else:
+                shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

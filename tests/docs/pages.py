@@ -42,9 +42,13 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+REAL_MODELS = re.compile(r"AGENTLANE_MODEL|(OPENAI|ANTHROPIC)_\w+")
+
+
 def environment() -> dict[str, str]:
-    """For a child process in any folder: it imports the agentlane that this process has."""
-    return {**os.environ, "PYTHONPATH": str(Path(agentlane.__file__).resolve().parents[1])}
+    """For a child process in any folder: it imports the agentlane that this process has, and knows of no provider."""
+    kept = {name: value for name, value in os.environ.items() if not REAL_MODELS.fullmatch(name)}
+    return {**kept, "PYTHONPATH": str(Path(agentlane.__file__).resolve().parents[1])}
 
 
 def name_of(page: Path) -> str:
