@@ -312,6 +312,25 @@ def test_a_default_that_is_no_json_is_not_shown_and_is_what_the_function_gets(de
     assert made.call(made.check({}, None), None) is default
 
 
+def test_a_default_of_none_may_be_said_by_the_model_too() -> None:
+    def take(a: str = None, b: Annotated[int, Meta(ge=1)] = None, c: Any = None, d: Optional[A] = None) -> Any:  # type: ignore[assignment]  # noqa: RUF013, UP045
+        return a, b, c, d
+
+    made = tool(take)
+
+    assert made.definition.parameters["properties"] == {
+        "a": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "b": {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "default": None},
+        "c": {"default": None},
+        "d": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}], "default": None},
+    }
+    for given in ({}, {"a": None, "b": None, "c": None, "d": None}):
+        assert made.call(made.check(given, None), None) == (None, None, None, None)  # type: ignore[arg-type]
+    assert made.call(made.check({"a": "x", "b": 2, "d": {"x": 1}}, None), None) == ("x", 2, None, A(1))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentsError):
+        made.check({"b": 0}, None)
+
+
 # What cannot be a schema.
 
 
@@ -355,6 +374,33 @@ def test_a_type_without_a_schema_is_refused_with_its_parameter_and_the_way_out(
     text = str(caught.value)
     assert text.startswith("tool 'take': no JSON Schema for its parameter 'x': ") and why in text and way_out in text
     assert caught.value.details == {"parameter": "x"}
+
+
+def starred(x: int, *rest: int) -> None: ...
+def double_starred(x: int, **rest: int) -> None: ...
+def positional(x: int, /) -> None: ...
+def unknown(x: int, y: list[NoSuchThing]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("function", "parameter", "says"),
+    [
+        (
+            starred,
+            "rest",
+            "parameter '*rest' must be an ordinary one that can be given by name: take a list; a decorator",
+        ),
+        (double_starred, "rest", "parameter '**rest' must be an ordinary one that can be given by name: take a dict"),
+        (positional, "x", "parameter 'x' must be an ordinary one that can be given by name: take away the /"),
+        (unknown, "y", "the annotation of 'y' cannot be read: name 'NoSuchThing' is not defined; define or import it"),
+    ],
+)
+def test_a_parameter_that_no_model_can_give_is_named_with_the_way_out(function: Any, parameter: str, says: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        tool(function)
+
+    assert str(caught.value).startswith(f"tool {function.__name__!r}: {says}")
+    assert caught.value.details == {"parameter": parameter}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is of Python 3.12")

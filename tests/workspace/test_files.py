@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from agentlane import ImagePart, InvalidDefinition
 from agentlane.tools.workspace import Workspace, WorkspaceLimits
 from agentlane.tools.workspace.paths import Refused
 from agentlane.tools.workspace.texts import edited, numbered, text_of
-from tests.workspace.stub import Ctx, Hands
+from tests.workspace.stub import Ctx, Hands, tree
 
 PNG = b"\x89PNG\r\n\x1a\n\0rest"
 
@@ -189,6 +190,34 @@ def test_looking_is_bounded_and_says_so(filled: Path) -> None:
     assert Hands(filled)("search_files", stopped, text="x") == "[nothing was found]\n[stopped]"
 
 
+def test_no_more_than_a_bound_is_read_in_a_search(filled: Path) -> None:
+    size = sum(len((filled / name).read_bytes()) for name in ("a.txt", "b.py", "binary", "sub/c.py"))
+
+    assert Hands(filled, searched_bytes=size)("search_files", text="x") == "b.py:1: x = 1\nsub/c.py:1: x = 3"
+    assert Hands(filled, searched_bytes=size - 1)("search_files", text="x") == (
+        f"b.py:1: x = 1\n[only the first {size - 1} bytes were searched; look in fewer files]"
+    )
+
+
+def test_a_folder_that_cannot_be_opened_is_told_and_one_that_is_gone_is_not(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, raised = os.open, {"sub": errno.EACCES}
+
+    def refusing(path: str, flags: int, *args: int, **kwargs: int) -> int:
+        if path in raised:
+            raise OSError(raised[path], os.strerror(raised[path]))
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refusing)
+
+    assert Hands(filled)("search_files", text="x") == "b.py:1: x = 1\n[1 folders could not be opened]"
+    assert Hands(filled)("list_files", depth=2).endswith("[1 folders could not be opened]")
+    assert Hands(filled)("list_files", path="sub") == "refused: 'sub': Permission denied"
+    raised["sub"] = errno.ENOENT
+    assert Hands(filled)("search_files", text="x") == "b.py:1: x = 1"
+
+
 def test_a_name_that_is_no_text_is_shown_and_does_no_harm(tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(tmp_path) + b"/bad\xff", os.O_CREAT | os.O_WRONLY))
 
@@ -213,6 +242,47 @@ def test_a_write_makes_folders_keeps_permissions_and_leaves_other_names_alone(tm
     assert sorted(os.listdir(tmp_path)) == ["a", "other name", "script"]
     assert "3 can be written" in Hands(tmp_path, file_bytes=3)("write_file", path="no/x", content="four")
     assert not (tmp_path / "no").exists()
+
+
+def test_a_read_only_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands, file = Hands(tmp_path), tmp_path / "file"
+    file.write_text("kept")
+    before = file.stat().st_ino
+    for mode, may_write in ((0o444, True), (0o644, False)):  # the second: somebody else's
+        file.chmod(mode)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "access", lambda *_, may_write=may_write, **__: may_write)
+            refused = "refused: 'file' is read-only and stays as it is"
+            assert hands("write_file", path="file", content="new") == refused
+            assert hands("edit_file", path="file", old_text="k", new_text="n") == refused
+
+    assert (file.read_text(), file.stat().st_ino) == ("kept", before) and os.listdir(tmp_path) == ["file"]
+
+
+def test_what_the_system_refuses_is_told_by_the_path_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = Hands(tmp_path)
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/file").write_text("old")
+    long = "x" * 300
+
+    assert hands("read_file", path=long) == f"refused: '{long}': File name too long"
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        assert hands("write_file", path="a/file", content="new") == "refused: 'a/file': No space left on device"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", full)
+        assert hands("delete_file", path="a/b") == "refused: 'a/b': No space left on device", "not that it is full"
+        assert hands("delete_file", path="a", recursive=True) == (
+            "refused: 'a': No space left on device; some of it may be deleted"
+        )
+
+    assert tree(tmp_path / "a") == {"b": "folder"}
 
 
 def test_a_write_that_starts_again_is_done_once_and_never_over_what_others_wrote(tmp_path: Path) -> None:

@@ -240,6 +240,29 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     assert "pipe (no regular file)" in hands("list_files")
 
 
+@pytest.mark.parametrize("instead", ["link", "nothing"])
+def test_a_link_in_the_place_of_the_folder_itself_leads_nowhere(tmp_path: Path, instead: str) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    for folder in (root, out):
+        folder.mkdir()
+        (folder / "file").write_bytes(SECRET)
+    hands, before = Hands(root), tree(out)
+    root.rename(tmp_path / "aside")
+    if instead == "link":
+        root.symlink_to(out)
+
+    for tool, arguments in (
+        ("read_file", {"path": "file"}),
+        ("list_files", {}),
+        ("search_files", {"text": "SECRET"}),
+        ("write_file", {"path": "file", "content": "mine"}),
+        ("edit_file", {"path": "file", "old_text": "S", "new_text": "s"}),
+        ("delete_file", {"path": "file"}),
+    ):
+        assert hands(tool, **arguments).startswith("refused: the workspace's own folder cannot be opened"), tool
+    assert tree(out) == before
+
+
 def test_a_workspace_needs_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 

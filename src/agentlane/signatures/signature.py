@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet
 from copy import deepcopy
-from typing import Any, get_args
+from typing import Any, Optional, get_args
 
 import msgspec
 from msgspec import NODEFAULT, Struct
@@ -32,7 +33,9 @@ class Signature:
         try:
             hints = typing.get_type_hints(target_of(function), include_extras=True)
             parameters = inspect.signature(function).parameters
-        except (NameError, TypeError, ValueError) as error:
+        except NameError as error:
+            raise _unresolved(name, target_of(function), error) from error
+        except (TypeError, ValueError) as error:
             raise InvalidDefinition(f"tool {name!r}: its signature cannot be read: {error}") from error
         _refuse_unbound(name, function, parameters)
         doc = read_docstring(inspect.getdoc(target_of(function)))
@@ -82,7 +85,9 @@ class Signature:
         """Whether the parameter is the call's context; ``InvalidDefinition`` for one that the model cannot give."""
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidDefinition(
-                f"tool {self._tool!r}: parameter {key!r} must be an ordinary one that can be given by name"
+                f"tool {self._tool!r}: parameter {_written(parameter)!r} must be an ordinary one that can be given by "
+                f"name{_WAYS_OUT[parameter.kind]}",
+                parameter=key,
             )
         if key.startswith("__"):
             raise InvalidDefinition(
@@ -97,6 +102,8 @@ class Signature:
 
     def _add(self, key: str, hint: Any, default: Any, text: str | None) -> None:
         hint, default, required = unfolded(hint, default)
+        if default is None and not required and hint is not Any:
+            hint = Optional[hint]  # noqa: UP045 - a model may say the default that it is shown
         try:
             if is_pydantics(hint):
                 self._pydantics[key] = parameter = PydanticParameter(key, hint)
@@ -117,6 +124,30 @@ class Signature:
             shown = default_as_json(default)
             more |= {} if shown is NODEFAULT else {"default": shown}
         self._properties[key] = with_more(schema, more)
+
+
+_WAYS_OUT = {
+    inspect.Parameter.POSITIONAL_ONLY: ": take away the / behind it",
+    inspect.Parameter.VAR_POSITIONAL: ": take a list; a decorator that made it needs functools.wraps",
+    inspect.Parameter.VAR_KEYWORD: ": take a dict; a decorator that made it needs functools.wraps",
+}
+
+
+def _written(parameter: inspect.Parameter) -> str:
+    stars: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return f"{stars.get(parameter.kind, '')}{parameter.name}"
+
+
+def _unresolved(name: str, function: Any, error: NameError) -> InvalidDefinition:
+    """The error for an annotation that holds a name which is not there when the tool is declared."""
+    written = getattr(function, "__annotations__", {})
+    found = [key for key, hint in written.items() if re.search(rf"\b{re.escape(str(error.name))}\b", str(hint))]
+    where = f" of {found[0]!r}" if found else ""
+    return InvalidDefinition(
+        f"tool {name!r}: the annotation{where} cannot be read: {error}; define or import it in the module itself: not "
+        "in a function, not behind the tool, and not under TYPE_CHECKING alone",
+        parameter=found[0] if found else None,
+    )
 
 
 def _refuse_unbound(name: str, function: Callable[..., Any], parameters: Mapping[str, object]) -> None:

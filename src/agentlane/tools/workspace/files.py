@@ -73,14 +73,9 @@ def replace_whole(place: Place, data: bytes, *, temporary: str) -> None:
     """Put a whole file in a place, under another name first: whoever opens it gets the old one or the new one.
 
     On return it survives a loss of power. It has the permissions of the old one; it is another file, so that other
-    names of the old one (hard links) keep what they had.
+    names of the old one (hard links) keep what they had. ``Refused`` for one that this process may not write.
     """
-    try:
-        mode = stat.S_IMODE(regular(place).st_mode) & 0o777
-    except Refused:
-        if exists(place):
-            raise
-        mode = None
+    mode = _mode_of_old(place)
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=place.folder)  # a start of this call that died has left it
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -101,3 +96,16 @@ def replace_whole(place: Place, data: bytes, *, temporary: str) -> None:
             os.unlink(temporary, dir_fd=place.folder)
         raise
     os.fsync(place.folder)
+
+
+def _mode_of_old(place: Place) -> int | None:
+    """The permissions of the file that is to be replaced; None if there is none yet."""
+    try:
+        mode = stat.S_IMODE(regular(place).st_mode) & 0o777
+    except Refused:
+        if exists(place):
+            raise
+        return None
+    if not mode & 0o222 or not os.access(place.name, os.W_OK, dir_fd=place.folder):  # a rename would not ask
+        raise Refused(f"{place.shown!r} is read-only and stays as it is")
+    return mode

@@ -15,7 +15,8 @@ class WorkspaceLimits(Struct, frozen=True, kw_only=True):
     - ``read_bytes``, ``read_lines``, ``line_chars``: what one ``read_file`` shows of a text, and of one line
     - ``image_bytes``: the largest image that ``read_file`` shows as one
     - ``entries``: what ``list_files`` lists; ``matches``: what ``search_files`` finds
-    - ``visited``: the files and folders that one of them looks at; ``depth``: how deep they and paths go
+    - ``visited``: the files and folders that one of them looks at; ``depth``: how deep they and paths go;
+      ``searched_bytes``: how much ``search_files`` reads in all
     - ``output_bytes``, ``output_lines``: what is kept of a command's output, half from each end
     - ``output_total_bytes``: a command that writes more than this is stopped
     - ``command_ms``: how long a command may run, whatever it asks for; ``stop_ms``: between SIGTERM and SIGKILL
@@ -30,6 +31,7 @@ class WorkspaceLimits(Struct, frozen=True, kw_only=True):
     matches: int = 200
     visited: int = 100_000
     depth: int = 64
+    searched_bytes: int = 1 << 30
     output_bytes: int = 32 << 10
     output_lines: int = 400
     output_total_bytes: int = 64 << 20

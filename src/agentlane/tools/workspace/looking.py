@@ -40,6 +40,7 @@ class Looking:
         self._skip = skip
         self._stopped = stopped
         self._seen = 0
+        self._closed = 0
 
     def listed(self, path: str, pattern: str, depth: int) -> str:
         """The entries of a folder whose names fit, those of folders in it down to ``depth``."""
@@ -60,10 +61,10 @@ class Looking:
             raise Refused("text is empty: say what to look for")
         wanted = text.casefold() if ignore_case else text
         rows: list[str] = []
-        unread = 0
+        unread = read_bytes = 0
 
         def visit(found: Found) -> None:
-            nonlocal unread
+            nonlocal unread, read_bytes
             if not found.entry.is_file(follow_symlinks=False) or not fits(found, pattern):
                 return
             try:
@@ -71,6 +72,9 @@ class Looking:
             except (Refused, OSError):
                 unread += 1
                 return
+            read_bytes += len(data)
+            if read_bytes > self._limits.searched_bytes:
+                raise Enough(f"only the first {self._limits.searched_bytes} bytes were searched; look in fewer files")
             content = text_of(data)
             for number, line in enumerate(content.text.split("\n") if content else (), start=1):
                 if wanted in (line.casefold() if ignore_case else line):
@@ -90,8 +94,11 @@ class Looking:
                     raise Refused(f"{place.shown!r} is no folder")
                 self._folder(place.folder, place.name, "" if place.shown == "." else place.shown + "/", visit, depth)
         except Enough as enough:
-            return [f"[{enough}]"]
-        return []
+            return [f"[{enough}]", *self._unopened()]
+        return self._unopened()
+
+    def _unopened(self) -> list[str]:
+        return [f"[{self._closed} folders could not be opened]"] if self._closed else []
 
     def _folder(self, parent: int, name: str, prefix: str, visit: Callable[[Found], None], depth: int) -> None:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -112,8 +119,10 @@ class Looking:
                 if depth > 1 and entry.name not in self._skip and entry.is_dir(follow_symlinks=False):
                     try:
                         self._folder(folder, entry.name, f"{prefix}{entry.name}/", visit, depth - 1)
+                    except FileNotFoundError:
+                        continue  # gone meanwhile
                     except OSError:
-                        continue  # gone meanwhile, or not ours to read
+                        self._closed += 1
         finally:
             os.close(folder)
 

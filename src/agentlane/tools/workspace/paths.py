@@ -49,14 +49,15 @@ class Root:
         """The place of a path, while its folder is open.
 
         With ``follow`` the last step is no link when it is looked at. With ``make`` missing folders before it are made.
-        Raises ``Refused`` for a path that leads out, or through something that is no folder.
+        Raises ``Refused`` for a path that leads out, or through something that is no folder, and with what the system
+        says if it refuses anything while the place is used.
         """
         folders: list[int] = []
         names: list[str] = []
         todo = self._steps(path, path)[::-1]
         links = 0
         try:
-            folders.append(os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            folders.append(self._opened())
             name = "."
             while todo:
                 step = todo.pop()
@@ -80,9 +81,17 @@ class Root:
                     folders.append(_enter(folders[-1], step, path, make=make))
                     names.append(step)
             yield Place(folders[-1], name, "/".join([*names, *([name] if name != "." else [])]) or ".")
+        except OSError as error:  # by the model's path: other names, and where the folder is, are not its business
+            raise Refused(f"{path!r}: {error.strerror or type(error).__name__}") from error
         finally:
             for folder in folders:
                 os.close(folder)
+
+    def _opened(self) -> int:
+        try:
+            return os.open(self.path, _FOLDER)
+        except OSError as error:
+            raise Refused(f"the workspace's own folder cannot be opened any more: {error.strerror}") from error
 
     def _steps(self, path: str, asked: str) -> list[str]:
         if "\0" in path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import shutil
@@ -205,11 +206,16 @@ class Workspace:
             if not stat.S_ISDIR(mode):
                 os.unlink(place.name, dir_fd=place.folder)
             elif recursive:
-                shutil.rmtree(place.name, dir_fd=place.folder)
+                try:
+                    shutil.rmtree(place.name, dir_fd=place.folder)
+                except OSError as error:
+                    raise Refused(f"{place.shown!r}: {error.strerror}; some of it may be deleted") from error
             else:
                 try:
                     os.rmdir(place.name, dir_fd=place.folder)
                 except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
                     raise Refused(f"{place.shown!r} is a folder with something in it; set recursive") from error
             os.fsync(place.folder)
         return f"deleted {place.shown}"
