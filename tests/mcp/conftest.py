@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,7 @@ import pytest
 HERE = Path(__file__).parent
 PATIENCE_S = 60  # a net for what hangs; nothing is measured by it
 
-try:
-    import mcp  # noqa: F401
-    import uvicorn  # noqa: F401
-except ImportError:
+if find_spec("mcp") is None or find_spec("uvicorn") is None:
     collect_ignore_glob = ["test_*.py"]
 
 

@@ -7,7 +7,6 @@ What it does is told as lines to the pipe NOTES: ``port N``, ``started N``, and 
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import signal
 import socket
@@ -22,23 +21,12 @@ from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.subscriptions import ToolsListChanged
+from said import LONG, PIXEL, SCHEMA, SOUND
 
-PIXEL = base64.b64encode(b"not really a picture").decode()
-SOUND = base64.b64encode(b"abc").decode()
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "text": {"type": "string", "enum": ["a", "b"], "description": "one of two"},
-        "n": {"$ref": "#/$defs/n"},
-    },
-    "$defs": {"n": {"type": "integer", "minimum": 1}},
-    "additionalProperties": True,
-}
 READS = types.ToolAnnotations(read_only_hint=True)
 REPEATS = types.ToolAnnotations(idempotent_hint=True)
 WRITES = types.ToolAnnotations(destructive_hint=True, idempotent_hint=True)
 CHANGES = InMemorySubscriptionBus()
-LONG = "long_" * 20
 
 
 def note(text: str) -> None:

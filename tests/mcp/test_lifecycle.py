@@ -28,7 +28,7 @@ from agentlane.mcp import HttpServer, ServerNotReady, StdioServer
 from agentlane.storage import JsonlStore, MemoryStore, SqliteStore
 from agentlane.testing import ManualClock, ScriptedModel, Trace, call, check_trace
 from tests.mcp.conftest import PATIENCE_S, Notes, Servers
-from tests.mcp.test_calls import results, serving
+from tests.mcp.test_calls import NO_TLS, results, serving
 
 STORES: dict[str, Callable[[Path], Any]] = {
     "memory": lambda _: MemoryStore(),
@@ -86,7 +86,7 @@ async def test_it_is_started_with_growing_waits_and_then_said_not_to_be_ready() 
 async def test_one_that_is_not_required_may_come_later(servers: Servers) -> None:
     port = unused_port()
     retry = RetryPolicy(attempts=1)
-    async with HttpServer("t", f"http://127.0.0.1:{port}/mcp", required=False, retry=retry) as server:
+    async with HttpServer("t", f"http://127.0.0.1:{port}/mcp", required=False, retry=retry, **NO_TLS) as server:
         assert server.status.state == "not_ready" and "ConnectError" in str(server.status.problem)
         assert server.tools() == ()
         await servers.http(port)
@@ -198,7 +198,7 @@ async def test_a_call_that_waits_for_its_server_has_not_begun_whatever_ends_it(
     clock, trace = ManualClock(), Trace()
     port = await servers.http()
     retry = RetryPolicy(attempts=2)
-    async with HttpServer("t", f"http://127.0.0.1:{port}/mcp", retry=retry, clock=clock) as server:
+    async with HttpServer("t", f"http://127.0.0.1:{port}/mcp", retry=retry, clock=clock, **NO_TLS) as server:
         store = trace.store(STORES[kind](tmp_path))
         await store.create("s")
         model = ScriptedModel([[call("t__plain")], [call("t__plain")], "done"])

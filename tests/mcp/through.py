@@ -7,7 +7,8 @@ import sys
 
 with socket.socket(socket.AF_UNIX) as zygote:
     zygote.connect(os.environ["ZYGOTE"])
-    asked = {"arguments": sys.argv[1:], "environment": {"NOTES": os.environ["NOTES"]}}
+    passed_on = {key: os.environ[key] for key in ("NOTES", "FOLDER") if key in os.environ}
+    asked = {"arguments": sys.argv[1:], "environment": passed_on}
     socket.send_fds(zygote, [json.dumps(asked).encode()], [0, 1, 2])
     for descriptor in (0, 1):
         os.close(descriptor)

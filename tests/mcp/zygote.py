@@ -6,8 +6,10 @@ environment as JSON. The connection ends when the process does, and the process 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -23,6 +25,7 @@ def main(path: str) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
     listening.listen()
+    gc.freeze()  # else each process copies what it only looks at
     os.write(1, b"ready")
     while True:
         asked, _ = listening.accept()
@@ -42,10 +45,19 @@ def become(asked: dict[str, list[str] | dict[str, str]], descriptors: list[int],
         os.close(descriptor)
     os.setsid()
     os.environ.update(asked["environment"])
+    os.chdir(os.environ.get("FOLDER", "."))
     threading.Thread(target=end_with, args=[held], daemon=True).start()
     what, *arguments = asked["arguments"]
     try:
-        run(arguments) if what == "run" else serve([what, *arguments])
+        match what:
+            case "run":
+                run(arguments)
+            case "script":
+                sys.argv, sys.executable = arguments[1:], arguments[0]
+                runpy.run_path(arguments[1], run_name="__main__")
+                sys.stdout.flush()
+            case _:
+                serve([what, *arguments])
     except BaseException:
         traceback.print_exc()
     finally:

@@ -78,6 +78,7 @@ EXTRAS = {
     "agentlane.mcp.connection": {"mcp", "mcp_types", "pydantic"},
     "agentlane.mcp.declaring": {"mcp_types"},
     "agentlane.mcp.http": {"httpx2"},
+    "agentlane.mcp.mending": {"mcp", "mcp_types", "pydantic"},
     "agentlane.mcp.results": {"mcp_types"},
     "agentlane.mcp.server": {"mcp_types"},
     "agentlane.mcp.stdio": {"mcp"},

@@ -171,6 +171,10 @@ class RemoteCall(Struct, frozen=True, kw_only=True):
             raise NotBegun(said) from error
         if data == marked("lost") or code == mcp_types.CONNECTION_CLOSED:
             raise (Lost if mark.done else NotBegun)(said) from error
+        if code == mcp_types.PARSE_ERROR:  # of the SDK, on what the server sent
+            raise Lost("its answer cannot be read") from error
+        if data == marked("refused"):
+            return _error(f"The server {self.server.name!r} refused the call: {said}.")
         return ToolResult(
             content=f"The server {self.server.name!r} refused the call: {said} (error {code}).",
             details={"code": code, "message": said, "data": data},
@@ -185,8 +189,8 @@ class RemoteCall(Struct, frozen=True, kw_only=True):
 
     def _lost(self, why: str) -> ToolResult:
         return _error(
-            f"The connection to the server {self.server.name!r} was lost while the call was running: {why}. The call "
-            "may have run in part, or may have finished. Check before doing it again."
+            f"The call was sent to the server {self.server.name!r}, and no answer came: {why}. The call may have run "
+            "in part, or may have finished. Check before doing it again."
         )
 
 

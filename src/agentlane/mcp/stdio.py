@@ -38,7 +38,11 @@ class StdioServer(McpServer):
     ) -> None:
         super().__init__(name, **options)
         self._program = StdioServerParameters(
-            command=command, args=list(args), env=None if env is None else dict(env), cwd=cwd
+            command=command,
+            args=list(args),
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            encoding_error_handler="replace",  # a program that logs where it should answer is not the end
         )
         self._stderr = stderr
 
