@@ -203,7 +203,13 @@ def test_blocks_of_the_messages_api() -> None:
             "role": "assistant",
             "model": "large",
             "stop_reason": "tool_use",
-            "usage": {"input_tokens": 3, "output_tokens": 4, "cache_read_input_tokens": 5, "service_tier": "standard"},
+            "usage": {
+                "input_tokens": 3,
+                "output_tokens": 4,
+                "cache_read_input_tokens": 5,
+                "cache_creation_input_tokens": 6,
+                "service_tier": "standard",
+            },
             "content": [
                 {"type": "thinking", "thinking": "hm", "signature": "sig"},
                 {"type": "redacted_thinking", "data": "secret"},
@@ -238,7 +244,8 @@ def test_blocks_of_the_messages_api() -> None:
         ),
         stop_reason="tool_calls",
         model=ModelIdentity(provider="anthropic", name="large"),
-        usage=Usage(input_tokens=3, output_tokens=4, cache_read_tokens=5),
+        # All that was sent, as the adapter of this provider counts it too.
+        usage=Usage(input_tokens=14, output_tokens=4, cache_read_tokens=5, cache_write_tokens=6),
     )
     assert (first, second) == (
         ToolResultMessage(call_id="a", name="read", content=(TextPart(text="A"),)),

@@ -187,7 +187,10 @@ def _answer_block(block: Fields) -> AssistantPart:
 
 
 def _usage(fields: Fields) -> Usage | None:
-    """Usage, which an answer has when it was kept as it came; unknown counts stay unknown."""
+    """Usage, which an answer has when it was kept as it came; unknown counts stay unknown.
+
+    The provider's ``input_tokens`` leave out what its cache held and took; ours are all that was sent.
+    """
     if not fields.has("usage"):
         return None
     usage = fields.inner("usage")
@@ -197,4 +200,7 @@ def _usage(fields: Fields) -> Usage | None:
         if type(value) is int and 0 <= value <= COUNT_MAX:
             counts[ours] = usage.take(name)
     usage.done()
+    if "input_tokens" in counts:
+        sent = sum(counts.get(name, 0) for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens"))
+        counts["input_tokens"] = min(sent, COUNT_MAX)
     return Usage(**counts) if counts else None
