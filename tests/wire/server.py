@@ -103,7 +103,7 @@ class WireServer:
         self._wait(lambda: self._hanging >= count, f"{count} replies do not hang")
 
     def left(self, count: int = 1) -> None:
-        """Return once ``count`` clients have closed their connection on a reply that hangs. Blocks."""
+        """Return once ``count`` clients have closed their connection on a reply that hangs, or was to. Blocks."""
         self._wait(lambda: self._left >= count, f"{count} clients have not gone")
 
     def asked(self, count: int) -> None:
@@ -193,8 +193,12 @@ class WireServer:
         lines = [f"HTTP/1.1 {reply.status} {REASONS.get(reply.status, 'Other')}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
-        for piece in reply.pieces:
-            connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+        try:
+            for piece in reply.pieces:
+                connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+        except OSError:
+            self._count(left=int(reply.end == "hang" and not self._closing))
+            raise
         if reply.end == "reset":
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False

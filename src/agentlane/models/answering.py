@@ -7,11 +7,13 @@ its choosing; these streams close their response in ``aclose``, which the librar
 
 from __future__ import annotations
 
+import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from agentlane import (
     AssistantMessage,
@@ -28,11 +30,14 @@ from agentlane import (
     Usage,
     UsageSeen,
 )
-from agentlane.models.http_errors import cut_stream, error_of
+from agentlane.models.http_errors import cut_stream, error_of, without_secrets
 
 AssistantPart: TypeAlias = TextPart | ThinkingPart | ToolCallPart | ProviderPart
 Frame: TypeAlias = PartStart | PartDelta | PartEnd | UsageSeen
 PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
+
+DRAIN_S = 0.25
+"""How long the rest of an answer that has ended is read, so that its connection can be used again."""
 
 
 class AnswerParts:
@@ -69,6 +74,11 @@ class AnswerParts:
         """What has come of a part's text."""
         part = self._open.get(key)
         return "" if part is None else "".join(part.texts)
+
+    def ends_with(self, key: object, end: str) -> bool:
+        """Whether what came last of a part's text ends so; unlike ``text`` it costs the same however much has come."""
+        part = self._open.get(key)
+        return part is not None and bool(part.texts) and part.texts[-1].rstrip().endswith(end)
 
     def end(self, key: object, part: AssistantPart) -> None:
         """A part that has begun is whole."""
@@ -131,6 +141,10 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
     async def _close(self) -> None:
         """Close the response, whatever became of it. Called once, and only if the request was sent."""
 
+    def _secrets(self) -> Iterable[str]:
+        """What a failure must not say, as a header that cannot be sent or a provider that repeats it would."""
+        return ()
+
     def __aiter__(self) -> AnswerStream:
         return self
 
@@ -166,30 +180,68 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
                 if self._settled is None:
                     raise cut_stream(usage=self.parts.usage) from None
                 return
-            self._settled = self._take(event)
-        except ModelError as error:
-            self._done = True
-            self._charge(error)
-            raise
+            self._settled = self._taken(event)
         except Exception as error:
-            known = error_of(error, begun=self._begun)
-            if known is None and self._begun and isinstance(error, ValueError):
-                text = f"the answer cannot be read: {type(error).__name__}: {error}"
-                known = ModelError(text, kind="invalid_response", retryable=True)
-            if known is not None and known.kind == "stream_cut":
+            known = error if isinstance(error, ModelError) else self._known(error)
+            if known is not None and known.kind == "stream_cut" and known is not error:
                 self._settled = self._finish()
                 if self._settled is not None:
                     return
             self._done = True
             if known is None:
                 raise
-            self._charge(known)
-            raise known from error
+            self._raise(known, error)
+        except BaseException:  # cancelled: there is no going on, and nothing is sent a second time
+            self._done = True
+            raise
+
+    def _taken(self, event: Any) -> AssistantMessage | None:
+        try:
+            return self._take(event)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"an event of the stream is not as documented: {str(event)[:300]}",
+                kind="invalid_response",
+                retryable=True,
+            ) from error
+
+    def _known(self, error: Exception) -> ModelError | None:
+        known = error_of(error, begun=self._begun)
+        if known is None and self._begun and isinstance(error, ValueError):
+            text = f"the answer cannot be read: {type(error).__name__}: {error}"
+            known = ModelError(text, kind="invalid_response", retryable=True)
+        return known
+
+    def _raise(self, known: ModelError, error: Exception) -> NoReturn:
+        self._charge(known)
+        told = without_secrets(known, self._secrets())
+        if told is not known:
+            raise told from None  # what it came from says the secret too
+        if known is error:
+            raise known
+        raise known from error
 
     def _charge(self, error: ModelError) -> None:
         """Put what is known of the usage into a failure."""
         if error.usage is None:
             error.usage = error.details["usage"] = self.parts.usage
+
+
+async def close_events(events: Any, *, ended: bool) -> None:
+    """Close an SDK's stream of events, by its public means. One that has ended is read out first, a short time long."""
+    try:
+        if ended:
+            await _run_out(events)
+    finally:
+        await events.close()
+        await _run_out(events)  # at once, of a closed response; else what the SDK has suspended is left to the loop
+
+
+async def _run_out(events: Any) -> None:
+    with suppress(Exception):
+        async with asyncio.timeout(DRAIN_S):
+            while True:
+                await events.__anext__()
 
 
 def call_part(id: str, name: str, text: str, *, signature: str | None = None) -> ToolCallPart:
@@ -236,6 +288,13 @@ def settled(
         usage=parts.usage if usage is None else usage,
         error=info,
     )
+
+
+def text_of(value: object) -> str:
+    """A text that a provider gave: nothing if there is none, and what is not text as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def count(value: object) -> int | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -17,9 +16,10 @@ from agentlane import (
     ModelRequest,
     OutputSchema,
 )
-from agentlane.models.answering import AnswerStream
+from agentlane.models.answering import AnswerStream, close_events
 from agentlane.models.anthropic_answer import Answer
 from agentlane.models.anthropic_request import PROVIDER, CacheTime, WireRequest, wire_request
+from agentlane.models.http_errors import secrets_of
 from agentlane.models.prices import Prices
 
 try:
@@ -40,8 +40,6 @@ PAUSES_MAX = 16
 """How often the provider may pause in one answer, at its own tools."""
 TIMEOUT_MS = 600_000
 CONNECT_TIMEOUT_MS = 5_000
-DRAIN_S = 0.25
-"""How long the end of a response is waited for behind its last event, so that its connection can be used again."""
 
 _NAMED = ("model", "max_tokens", "messages")
 
@@ -145,6 +143,11 @@ class AnthropicModel:
         return made
 
 
+    def _secrets(self) -> Iterator[str]:
+        made = self._client or self._by_loop.get(asyncio.get_running_loop())
+        yield from secrets_of(self._options, made)
+
+
 class _Stream(AnswerStream):
     """One answer, over one response or, where the provider pauses, several."""
 
@@ -192,26 +195,12 @@ class _Stream(AnswerStream):
             raise ModelError(f"the request could not be made: {error}", kind=kind, sent=False) from error
 
     async def _close(self) -> None:
-        """Let the response go. Behind a whole answer its end is read, a short time long, to keep the connection."""
         events, self._events = self._events, None
-        if events is None:
-            return
-        try:
-            if self._settled is not None or self._answer.paused:
-                async with asyncio.timeout(DRAIN_S):
-                    await _run_out(events)
-        except TimeoutError:
-            pass
-        finally:
-            await events.close()
-            await _run_out(events)
+        if events is not None:
+            await close_events(events, ended=self._settled is not None or self._answer.paused)
 
-
-async def _run_out(events: Any) -> None:
-    """Read to the end, which ends what the SDK has suspended inside; of a closed response that is at once."""
-    with suppress(Exception):
-        while True:
-            await anext(events)
+    def _secrets(self) -> Iterator[str]:
+        return self._model._secrets()
 
 
 def _as_given(event: object) -> Mapping[str, Any]:

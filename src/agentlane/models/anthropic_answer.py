@@ -50,25 +50,9 @@ class Answer:
     def take(self, event: Mapping[str, Any]) -> AssistantMessage | None:
         """Take the next event; gives the settled answer if it is the last.
 
-        Raises ``ModelError`` for an error in the stream, and for events that make no sense.
+        Raises ``ModelError`` for an error in the stream. An event that makes no sense is an ``AttributeError``,
+        ``KeyError``, ``TypeError`` or ``ValueError``.
         """
-        try:
-            return self._take(event)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelError(
-                f"an event of the stream is not as documented: {str(event)[:300]}",
-                kind="invalid_response",
-                retryable=True,
-            ) from error
-
-    def next_response(self, identity: ModelIdentity) -> AssistantMessage:
-        """The provider is asked to go on: gives what it said so far, to be sent back to it."""
-        self._response += 1
-        self._counted, self._counts, self._delta = self._usage(), {}, {}
-        self.paused = self._begun = False
-        return AssistantMessage(content=self._parts.content, stop_reason="stop", model=identity)
-
-    def _take(self, event: Mapping[str, Any]) -> AssistantMessage | None:
         match event.get("type"):
             case "message_start":
                 self._begun = True
@@ -95,6 +79,13 @@ class Answer:
             case _:
                 pass  # kinds of events are added; those that are not known say nothing to us
         return None
+
+    def next_response(self, identity: ModelIdentity) -> AssistantMessage:
+        """The provider is asked to go on: gives what it said so far, to be sent back to it."""
+        self._response += 1
+        self._counted, self._counts, self._delta = self._usage(), {}, {}
+        self.paused = self._begun = False
+        return AssistantMessage(content=self._parts.content, stop_reason="stop", model=identity)
 
     def _stopped(self) -> AssistantMessage | None:
         if not self._begun:

@@ -9,7 +9,7 @@ and those of the transport by their names. An adapter calls ``error_of`` on what
 | ``authentication_failed`` | 401: no key, or a wrong one | no |
 | ``permission_denied`` | 403 | no |
 | ``not_found`` | 404: no such model, or a wrong address | no |
-| ``invalid_request`` | 400, 422 and other 4xx | no |
+| ``invalid_request`` | 400, 422 and other 4xx; an address, header or client that no request can be sent with | no |
 | ``context_overflow`` | the conversation does not fit; 413 | no, the library compacts |
 | ``content_filter`` | a filter of the provider stopped the request or the answer | no |
 | ``refusal`` | the model refused to answer | no |
@@ -32,9 +32,12 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentlane import ModelError, Usage
 
@@ -42,6 +45,8 @@ RETRY_AFTER_MAX_MS = 24 * 60 * 60 * 1000
 """A wait that a provider asks for is taken to be at most this long."""
 
 MESSAGE_LENGTH_MAX = 2_000
+
+_TITLE = re.compile(r"<title[^>]*>([^<]+)<", re.IGNORECASE)
 
 _RETRYABLE = frozenset(
     {
@@ -105,9 +110,12 @@ _VAGUE = frozenset({"invalid_request", "server_error"})
 
 # How servers that have no word for it say that a conversation is too long.
 _OVERFLOW = re.compile(
-    r"maximum context length|context[ _]length[ _]exceeded|prompt is too long|greater than the context length"
+    r"maximum context length|context[ _]length[ _]exceeded|(prompt|input|conversation) is too long"
     r"|exceed(s|ed)? .{0,60}context (window|size|limit|length)|context (window|size|limit|length) .{0,40}exceed"
-    r"|input is too long|too many input tokens|maximum (prompt|input) length|input token count.{0,80}exceed",
+    r"|(greater|longer|larger) than the (model's |max |maximum )?(context|model length)|context the overflows"
+    r"|longer than the maximum model length|too many (input )?tokens|maximum (prompt|input) length"
+    r"|(input|prompt) token count.{0,80}exceed|exceeded model token limit|reduce the length of the (messages|input|prompt)"
+    r"|`inputs` (must have less than|tokens \+ `max_new_tokens` must be)",
     re.IGNORECASE,
 )
 _UNPAID = re.compile(
@@ -116,6 +124,14 @@ _UNPAID = re.compile(
 
 # Exceptions of the transport by which a request cannot have left; httpx and httpx2 name them alike.
 _UNSENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
+# Those by which it never can: what it was to be made of is at fault.
+_UNSENDABLE = frozenset({"InvalidURL", "UnicodeEncodeError", "UnsupportedProtocol"})
+# What clients and connections say where the program has closed them, or has gone on to another event loop.
+_OTHER_LOOP = re.compile(r"event loop is closed|different (event )?loop", re.IGNORECASE)
+_CLOSED = re.compile(r"client has been closed", re.IGNORECASE)
+
+SECRET_LENGTH_MIN = 8
+HIDDEN = "***"
 
 
 def retry_after_ms(headers: Mapping[str, str], *, now_s: float | None = None) -> int | None:
@@ -186,6 +202,8 @@ def error_of(error: BaseException, *, begun: bool = False, now_s: float | None =
     names = {each.__name__ for link in _chain(error) for each in type(link).__mro__}
     if begun and names & {"APIConnectionError", "TransportError", "TimeoutException", "OSError", "EndOfStream"}:
         return cut_stream(_reason(error))
+    if (unsendable := _unsendable(error, names)) is not None:
+        return unsendable
     if names & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
         return _transport("timeout", "nothing came in time", error, names)
     if names & {"APIConnectionError", "TransportError", "OSError"}:
@@ -212,6 +230,51 @@ def content_filter(text: str = "", *, usage: Usage | None = None) -> ModelError:
     return ModelError(_cut(told), kind="content_filter", usage=usage)
 
 
+def secrets_of(options: Mapping[str, Any], client: object) -> Iterator[str]:
+    """The secrets among an adapter's options and in the client that it asks with: keys, headers, the address's."""
+    given = [options.get("api_key"), getattr(client, "api_key", None), getattr(client, "auth_token", None)]
+    given += (options.get("default_headers") or {}).values()
+    for url in (options.get("base_url"), getattr(client, "base_url", None)):
+        if url is not None:
+            with suppress(ValueError):
+                given.append(urlsplit(str(url)).password)
+    for secret in given:
+        if isinstance(secret, str):
+            yield secret.strip()
+            yield from secret.split()[1:]  # behind "Bearer"
+
+
+def without_secrets(error: ModelError, secrets: Iterable[str]) -> ModelError:
+    """The failure with its text without any of these; the same object if it has none of them."""
+    text = str(error)
+    for secret in secrets:
+        if len(secret) >= SECRET_LENGTH_MIN:
+            text = text.replace(secret, HIDDEN)
+    if text == str(error):
+        return error
+    return ModelError(
+        text,
+        retryable=error.retryable,
+        retry_after_ms=error.retry_after_ms,
+        kind=error.kind,
+        sent=error.sent,
+        usage=error.usage,
+    )
+
+
+def _unsendable(error: BaseException, names: set[str]) -> ModelError | None:
+    """The failure of what the program itself has to mend: nothing was sent, and trying again does not help."""
+    reason = _reason(error)
+    why = None
+    if names & _UNSENDABLE or ("LocalProtocolError" in names and "header" in reason):
+        why = reason
+    elif "RuntimeError" in names and _OTHER_LOOP.search(reason):
+        why = f"the client was used on another event loop before; give each loop a client of its own ({reason})"
+    elif "RuntimeError" in names and _CLOSED.search(reason):
+        why = f"the client is closed ({reason})"
+    return None if why is None else ModelError(_cut(f"the request cannot be sent: {why}"), kind="invalid_request", sent=False)
+
+
 def _transport(kind: str, what: str, error: BaseException, names: set[str]) -> ModelError:
     return ModelError(_cut(f"{what}: {_reason(error)}"), kind=kind, retryable=True, sent=not names & _UNSENT)
 
@@ -234,7 +297,7 @@ def _kind(status: int | None, words: tuple[str, ...], text: str) -> str:
 def _read(body: object) -> tuple[tuple[str, ...], str]:
     """The words of an error's body, the most exact first, and its message."""
     if not isinstance(body, Mapping):
-        return (), body.strip() if isinstance(body, str) else ""
+        return (), _text(body)
     inner = body.get("error")
     if isinstance(inner, Mapping):
         words, text = _read(inner)
@@ -246,7 +309,11 @@ def _read(body: object) -> tuple[tuple[str, ...], str]:
 
 
 def _text(value: object) -> str:
-    return value.strip() if isinstance(value, str) else ""
+    text = value.strip() if isinstance(value, str) else ""
+    if not text.startswith("<"):
+        return text
+    title = _TITLE.search(text)  # of a page that something on the way has made, for people
+    return " ".join(title[1].split()) if title else "a page of HTML"
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -281,7 +348,8 @@ def _date_s(text: str | None) -> float | None:
     if not text:
         return None
     try:
-        return parsedate_to_datetime(text).timestamp()
+        date = parsedate_to_datetime(text)
+        return (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentlane import (
@@ -16,14 +16,13 @@ from agentlane import (
     ThinkingPart,
     Usage,
 )
-from agentlane.models.answering import AnswerStream, call_part, count, field, settled
+from agentlane.models.answering import AnswerStream, call_part, close_events, count, field, settled, text_of
 from agentlane.models.http_errors import content_filter, error_of_body, refusal
 from agentlane.models.openai_client import (
     SDK,
     Clients,
     cache_key,
     checked_settings,
-    close_stream,
     parameters_of,
 )
 from agentlane.models.openai_input import PROVIDER, response_input, signature_of
@@ -168,7 +167,10 @@ class _ResponseStream(AnswerStream):
 
     async def _close(self) -> None:
         if self._stream is not None:
-            await close_stream(self._stream, ended=self._settled is not None)
+            await close_events(self._stream, ended=self._settled is not None)
+
+    def _secrets(self) -> Iterator[str]:
+        return self._clients.secrets()
 
     def _take(self, event: Any) -> AssistantMessage | None:
         place = field(event, "output_index")
@@ -198,7 +200,7 @@ class _ResponseStream(AnswerStream):
                 status = field(response, "status") or field(event, "type").removeprefix("response.")
                 return self._settle(response, status)
             case "error":
-                raise error_of_body({"code": field(event, "code"), "message": field(event, "message")})
+                raise error_of_body(field(event, "error") or {name: field(event, name) for name in ("code", "message")})
             case _:
                 pass
         return None
@@ -206,8 +208,8 @@ class _ResponseStream(AnswerStream):
     def _begin(self, place: int, item: Any) -> None:
         match field(item, "type"):
             case "function_call":
-                name = self._names.given(field(item, "name") or "")
-                self.parts.start(place, "tool_call", id=field(item, "call_id") or "", name=name)
+                name = self._names.given(text_of(field(item, "name")))
+                self.parts.start(place, "tool_call", id=text_of(field(item, "call_id")), name=name)
             case "reasoning":
                 self.parts.start(place, "thinking")
             case _:
@@ -224,12 +226,11 @@ class _ResponseStream(AnswerStream):
             case "function_call":
                 self._begin(place, item)
                 self._calls += 1
-                name = self._names.given(field(item, "name") or "")
-                text = field(item, "arguments")
+                name = self._names.given(text_of(field(item, "name")))
+                text = text_of(field(item, "arguments"))
                 kept = signature_of({"id": field(item, "id"), "namespace": field(item, "namespace")})
-                id = field(item, "call_id") or ""
-                given = self.parts.text(place) if text is None else text
-                self.parts.end(place, call_part(id, name, given, signature=kept))
+                id = text_of(field(item, "call_id"))
+                self.parts.end(place, call_part(id, name, text or self.parts.text(place), signature=kept))
             case "reasoning":
                 self._begin(place, item)
                 self.parts.end(place, _reasoning(item))

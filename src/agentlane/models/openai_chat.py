@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-from agentlane import AssistantMessage, ModelIdentity, ModelLimits, ModelRequest, TextPart, ThinkingPart, Usage
-from agentlane.models.answering import AnswerStream, call_part, count, field, settled
+from agentlane import (
+    AssistantMessage,
+    ModelError,
+    ModelIdentity,
+    ModelLimits,
+    ModelRequest,
+    TextPart,
+    ThinkingPart,
+    Usage,
+)
+from agentlane.models.answering import AnswerStream, call_part, close_events, count, field, settled, text_of
 from agentlane.models.http_errors import content_filter, refusal
 from agentlane.models.openai_chat_input import chat_messages
-from agentlane.models.openai_client import SDK, Clients, cache_key, checked_settings, close_stream, parameters_of
+from agentlane.models.openai_client import SDK, Clients, cache_key, checked_settings, parameters_of
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
@@ -19,6 +28,17 @@ RESERVED = frozenset({"functions", "messages", "model", "n", "stream", "stream_o
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put reasoning; the API itself has no place for it."""
+_LIMITS = frozenset({"length", "max_tokens", "model_context_window_exceeded", "model_length"})
+_FILTERS = frozenset({"content_filter", "safety", "sensitive"})
+# By these a server says that it stopped for reasons of its own: what came is no whole answer.
+_BROKEN = {
+    "abort": "model_error",
+    "aborted": "model_error",
+    "cancelled": "model_error",
+    "error": "model_error",
+    "insufficient_system_resource": "overloaded",
+    "network_error": "server_error",
+}
 
 
 class OpenAIChatModel:
@@ -154,7 +174,10 @@ class _ChatStream(AnswerStream):
 
     async def _close(self) -> None:
         if self._stream is not None:
-            await close_stream(self._stream, ended=self._settled is not None)
+            await close_events(self._stream, ended=self._settled is not None)
+
+    def _secrets(self) -> Iterator[str]:
+        return self._clients.secrets()
 
     def _take(self, event: Any) -> AssistantMessage | None:
         usage = _usage(field(event, "usage"))
@@ -179,35 +202,45 @@ class _ChatStream(AnswerStream):
         for call in self._calls:
             name = self._names.given(call.name)
             self.parts.end(call, call_part(call.id, name, self.parts.text(call)))
-        if self._reason == "content_filter":
+        if self._reason in _FILTERS:
             return settled(self.parts, "stop", error=content_filter())
+        if self._reason in _BROKEN:
+            text = f"the provider stopped in the middle of the answer: {self._reason}"
+            return settled(self.parts, "stop", error=ModelError(text, kind=_BROKEN[self._reason], retryable=True))
         if refused:
             return settled(self.parts, "stop", error=refusal(refused))
-        if self._reason == "length":
+        if self._reason == "model_context_window_exceeded" and not self.parts.content:
+            full = ModelError("the conversation leaves no room for an answer", kind="context_overflow")
+            return settled(self.parts, "stop", error=full)
+        if self._reason in _LIMITS:
             return settled(self.parts, "length")
         return settled(self.parts, "tool_calls" if self._calls else "stop")
 
     def _add(self, delta: Any) -> None:
         for name in REASONING_FIELDS:
             if isinstance(text := field(delta, name), str) and text:
-                self.parts.start("thinking", "thinking")
-                self.parts.add("thinking", text)
+                self._say("thinking", text)
                 break
-        for key, name in (("text", "content"), ("refusal", "refusal")):
-            if isinstance(text := field(delta, name), str) and text:
-                self.parts.start(key, "text")
-                self.parts.add(key, text)
+        content = field(delta, "content")
+        for key, text in _told(content) if isinstance(content, list) else (("text", content),):
+            self._say(key, text)
+        self._say("refusal", field(delta, "refusal"))
         for given in field(delta, "tool_calls") or ():
             function = field(given, "function")
             self._add_call(
                 field(given, "index"),
-                field(given, "id") or "",
-                field(function, "name") or "",
-                field(function, "arguments") or "",
+                text_of(field(given, "id")),
+                text_of(field(function, "name")),
+                text_of(field(function, "arguments")),
             )
         old = field(delta, "function_call")
         if old is not None:
-            self._add_call(-1, "", field(old, "name") or "", field(old, "arguments") or "")
+            self._add_call(-1, "", text_of(field(old, "name")), text_of(field(old, "arguments")))
+
+    def _say(self, key: Literal["text", "thinking", "refusal"], text: object) -> None:
+        if isinstance(text, str) and text:
+            self.parts.start(key, "thinking" if key == "thinking" else "text")
+            self.parts.add(key, text)
 
     def _add_call(self, index: Any, id: str, name: str, text: str) -> None:
         call = self._open_call(index, id, name)
@@ -228,8 +261,9 @@ class _ChatStream(AnswerStream):
         call = next((call for call in reversed(self._calls) if call.index == index), None)
         if call is None or (id and call.id and id != call.id):
             return None
-        begins_anew = bool(name) and bool(call.name) and not id and _is_object(self.parts.text(call))
-        return None if begins_anew else call
+        if not name or not call.name or id:
+            return call
+        return None if self.parts.ends_with(call, "}") and _is_object(self.parts.text(call)) else call
 
 
 class _Call:
@@ -239,6 +273,21 @@ class _Call:
         self.index = index
         self.id = id
         self.name = name
+
+
+def _told(content: list[Any]) -> Iterator[tuple[Literal["text", "thinking"], object]]:
+    """What a list of parts says, in which some servers stream text and reasoning."""
+    for part in content:
+        match field(part, "type"):
+            case "text":
+                yield "text", field(part, "text")
+            case "thinking" if isinstance(thought := field(part, "thinking"), list):
+                for piece in thought:
+                    yield "thinking", field(piece, "text")
+            case "thinking":
+                yield "thinking", thought
+            case _:
+                pass
 
 
 def _is_object(text: str) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from agentlane import ImagePart, InvalidDefinition, ModelError, ModelRequest
+from agentlane.models.http_errors import secrets_of
 
 try:
     import openai
@@ -26,8 +27,6 @@ SDK: TypeAlias = Any
 OPENAI_HOST = "api.openai.com"
 TIMEOUT_MS = 600_000
 CONNECT_TIMEOUT_MS = 5_000
-DRAIN_S = 0.2
-"""How long the rest of an answer that has ended is read, so that its connection can be used again."""
 
 
 class Clients:
@@ -68,6 +67,11 @@ class Clients:
             made = self._by_loop[loop] = self._make()
         return made
 
+    def secrets(self) -> Iterator[str]:
+        """What no failure may say."""
+        made = self._given or self._by_loop.get(asyncio.get_running_loop())
+        yield from secrets_of(self._options, made)
+
     @property
     def at_openai(self) -> bool:
         """Whether requests go to OpenAI's own address, as far as can be told."""
@@ -92,24 +96,6 @@ class Clients:
             raise ModelError(
                 f"no request can be made: {error} Or give the model api_key=.", kind="authentication_failed", sent=False
             ) from error
-
-
-async def close_stream(stream: Any, *, ended: bool) -> None:
-    """Close an answer of the SDK. One that has ended is read to its last byte first, if that takes no time."""
-    events = getattr(stream, "_iterator", None)
-    try:
-        if ended:
-            async with asyncio.timeout(DRAIN_S):
-                while True:
-                    await stream.__anext__()
-    except (StopAsyncIteration, TimeoutError):
-        pass
-    except Exception:  # the answer is whole; what is wrong behind it is of no interest
-        pass
-    finally:
-        await stream.close()
-        if events is not None and hasattr(events, "aclose"):
-            await events.aclose()  # else the loop closes it, later, in a task of its own
 
 
 def checked_settings(request: ModelRequest, reserved: frozenset[str]) -> dict[str, Any]:
