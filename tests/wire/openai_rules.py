@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DATA_URL = re.compile(r"data:image/[a-z+.-]+;base64,[A-Za-z0-9+/]+=*")
+_DATA_URL = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 _SERVER_ITEMS = {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 
 

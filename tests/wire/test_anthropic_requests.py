@@ -249,6 +249,21 @@ def test_a_mark_of_the_cache_stands_behind_tools_instructions_and_the_last_two_t
     assert "cache_control" not in json.dumps(bare)
 
 
+def test_marks_of_ones_own_are_counted_so_that_there_are_never_more_than_four() -> None:
+    mark = {"type": "ephemeral"}
+    search = {"type": "web_search_20250305", "name": "web_search", "cache_control": mark}
+    messages = [said("a"), answered(TextPart(text="b")), said("c")]
+    tools = [ToolDefinition(name="one", description="d", parameters={})]
+
+    own_tool = make(messages, tools=tools, settings={"tools": [search]})
+    automatic = make(messages, tools=tools, settings={"cache_control": mark})
+
+    marked = [block.get("text", block.get("name")) for block in _all(own_tool) if "cache_control" in block]
+    assert marked == ["web_search", "Be brief.", "a", "c"]
+    assert automatic["cache_control"] == mark
+    assert not any("cache_control" in block for block in _all(automatic))
+
+
 def test_names_of_tools_are_written_so_that_the_provider_takes_them_and_read_back() -> None:
     names = ["a.b", "a_b", "a/b"]
     tools = [ToolDefinition(name=name, description="d", parameters={}) for name in names]

@@ -13,6 +13,8 @@ from agentlane.models.http_errors import (
     error_of_body,
     error_of_status,
     retry_after_ms,
+    secrets_of,
+    without_secrets,
 )
 
 NOON = "Wed, 21 Oct 2026 12:00:00 GMT"
@@ -33,7 +35,9 @@ NOON_S = 1_792_584_000.0
         ({"retry-after": "Wed, 21 Oct 2026 12:00:07 GMT"}, 7_000),
         ({"retry-after": "Wed, 21 Oct 2026 12:00:07 GMT", "date": "Wed, 21 Oct 2026 12:00:05 GMT"}, 2_000),
         ({"retry-after": "Wed, 21 Oct 2026 11:59:00 GMT", "date": NOON}, 0),
+        ({"retry-after": "Wed, 21 Oct 2026 12:00:07 -0000"}, 7_000),  # a date without a zone is one of UTC
         ({"retry-after": "Wednesday"}, None),
+        ({"retry-after-ms": "-1"}, 0),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": ""}, None),
@@ -129,6 +133,68 @@ def test_errors_inside_a_stream_become_kinds(body: object, kind: str, retryable:
     assert (error.kind, error.retryable) == (kind, retryable)
 
 
+# What servers say of a conversation that is too long, as they word it.
+OVERFLOWS = [
+    "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "prompt is too long: 208656 tokens > 200000 maximum",
+    "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000",
+    "Input is too long for requested model.",
+    "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    "the request exceeds the available context size, try increasing it",
+    "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
+    "the input length exceeds the context length",
+    "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length "
+    "of only 4096 tokens",
+    "The number of tokens to keep from the initial prompt is greater than the context length.",
+    "The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
+    "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+    "Requested token count exceeds the model's maximum context length of 8192 tokens.",
+    "Input validation error: `inputs` must have less than 1024 tokens. Given: 2048",
+    "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 and 500",
+    "Please reduce the length of the messages or completion.",
+    "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+    "This model's maximum prompt length is 131072 but the request contains 200000 tokens.",
+    "too many tokens: total number of tokens in the prompt cannot exceed 4081",
+    "prompt token count of 70000 exceeds the limit of 64000",
+    "Your request exceeded model token limit: 8192 (requested: 9000)",
+    "invalid params, context window exceeds limit",
+]
+
+
+@pytest.mark.parametrize("text", OVERFLOWS)
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_a_conversation_that_is_too_long_is_known_by_what_servers_say(text: str, status: int) -> None:
+    error = error_of_status(status, {}, {"error": {"message": text, "type": "x"}})
+
+    assert (error.kind, error.retryable) == ("context_overflow", False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
+        "the length of the messages array must be at most 2048",
+        "Rate limit reached for tokens per min",
+        "string too long in 'tools[0].function.name': expected at most 64",
+        "Requests exceed the limit of your plan",
+    ],
+)
+def test_what_compaction_would_not_mend_is_no_overflow(text: str) -> None:
+    assert error_of_status(400, {}, {"error": {"message": text}}).kind == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        ("<html><head><title>502 Bad\n Gateway</title></head><body>" + "x" * 5_000, "502 Bad Gateway"),
+        ("  <!doctype html><p>no title", "a page of HTML"),
+    ],
+)
+def test_a_page_that_something_on_the_way_made_is_told_in_few_words(page: str, told: str) -> None:
+    assert str(error_of_status(502, {}, page)) == f"the provider answered 502: {told}"
+
+
 class _Fake(Exception):
     def __init__(self, text: str = "", **fields: Any) -> None:
         super().__init__(text)
@@ -176,6 +242,52 @@ def test_exceptions_become_kinds(error: Exception, begun: bool, kind: str, sent:
 
     assert found is not None
     assert (found.kind, found.retryable, found.sent) == (kind, True, sent)
+
+
+class UnsupportedProtocol(_Fake):
+    pass
+
+
+class LocalProtocolError(_Fake):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "retryable"),
+    [
+        (UnsupportedProtocol("no http://"), "invalid_request", False),
+        (LocalProtocolError("Illegal header value b'Bearer x\\n'"), "invalid_request", False),
+        (LocalProtocolError("Can't send data when our state is ERROR"), "connection_failed", True),
+        (UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"), "invalid_request", False),
+        (RuntimeError("Cannot send a request, as the client has been closed."), "invalid_request", False),
+        (RuntimeError("Event loop is closed"), "connection_failed", True),
+        (RuntimeError("<Lock> is bound to a different event loop"), "connection_failed", True),
+    ],
+)
+def test_what_cannot_be_sent_was_not_sent_and_is_tried_again_only_where_that_helps(
+    cause: Exception, kind: str, retryable: bool
+) -> None:
+    found = error_of(_from(APIConnectionError("c"), cause))
+
+    assert found is not None
+    assert (found.kind, found.retryable, found.sent) == (kind, retryable, False)
+
+
+def test_secrets_are_taken_out_of_a_failure_which_is_else_the_same() -> None:
+    class Client:
+        api_key = "sk-of-the-client\n"
+        base_url = "http://me:the-password@there/v1"
+
+    options = {"api_key": None, "default_headers": {"x-token": "Bearer of-the-header", "x-short": "yes"}}
+    text = "sk-of-the-client the-password of-the-header yes"
+    error = ModelError(text, kind="mine", retryable=True, retry_after_ms=5, sent=False)
+
+    found = without_secrets(error, secrets_of(options, Client()))
+
+    assert str(found) == "*** *** *** yes"
+    assert found.details | {"usage": None} == error.details | {"usage": None}
+    assert (found.kind, found.retryable, found.retry_after_ms, found.sent) == ("mine", True, 5, False)
+    assert without_secrets(found, secrets_of(options, Client())) is found
 
 
 def test_a_fault_of_a_program_is_no_failure_of_a_provider() -> None:

@@ -168,6 +168,20 @@ async def test_reasoning_goes_back_in_a_chat_where_the_server_wants_it(wire: Wir
     assert messages[3] == {"role": "assistant", "content": "so"}
 
 
+@both
+async def test_an_image_that_the_provider_does_not_take_is_told_and_ends_no_conversation(wire: Wire, api: Api) -> None:
+    drawing = ImagePart(data="PHN2Zy8+", mime_type="image/svg+xml")
+    call = ToolCallPart(id="a", name="read", arguments={})
+
+    body = await wire.sent(
+        api, UserMessage(content=(drawing,)), answer(call), result("a", "drawn", drawing), said("next")
+    )
+
+    text = json.dumps(body)
+    assert "PHN2Zy8+" not in text
+    assert text.count("(an image of type image/svg+xml, which cannot be shown here)") == 2
+
+
 async def test_images_of_tools_come_behind_all_results_in_a_chat(wire: Wire) -> None:
     calls = [ToolCallPart(id=id, name="read", arguments={}) for id in ("a", "b")]
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 from agentlane import (
     AssistantMessage,
     ErrorInfo,
+    ImagePart,
     ModelError,
     PartDelta,
     PartEnd,
@@ -36,6 +37,7 @@ AssistantPart: TypeAlias = TextPart | ThinkingPart | ToolCallPart | ProviderPart
 Frame: TypeAlias = PartStart | PartDelta | PartEnd | UsageSeen
 PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
 
+IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 DRAIN_S = 0.25
 """How long the rest of an answer that has ended is read, so that its connection can be used again."""
 
@@ -267,6 +269,13 @@ def sent_arguments(call: ToolCallPart) -> dict[str, Any]:
 def arguments_json(call: ToolCallPart) -> str:
     """``sent_arguments`` as text."""
     return json.dumps(sent_arguments(call), ensure_ascii=False)
+
+
+def unshown(image: ImagePart) -> str | None:
+    """What is said in place of an image that providers do not take, which would end the conversation; else None."""
+    if image.mime_type in IMAGE_TYPES:
+        return None
+    return f"(an image of type {image.mime_type or 'unknown'}, which cannot be shown here)"
 
 
 def settled(

@@ -142,7 +142,6 @@ class AnthropicModel:
             made = self._by_loop[loop] = anthropic.AsyncAnthropic(**self._options)
         return made
 
-
     def _secrets(self) -> Iterator[str]:
         made = self._client or self._by_loop.get(asyncio.get_running_loop())
         yield from secrets_of(self._options, made)
@@ -179,8 +178,9 @@ class _Stream(AnswerStream):
     async def _ask(self, body: Mapping[str, Any]) -> None:
         try:
             client = self._model._current()
-        except Exception as error:  # no key, or none that can be read
-            raise ModelError(f"no client: {error}", kind="authentication_failed", sent=False) from error
+        except Exception as error:  # no key, or none that can be read, or an address that is none
+            kind = "invalid_request" if type(error).__name__ == "InvalidURL" else "authentication_failed"
+            raise ModelError(f"no client: {error}", kind=kind, sent=False) from error
         try:
             self._events = await client.messages.create(
                 model=body["model"],

@@ -34,7 +34,7 @@ from agentlane import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.models.answering import sent_arguments
+from agentlane.models.answering import sent_arguments, unshown
 from agentlane.models.sent_names import SentIds, SentNames
 
 Block: TypeAlias = dict[str, Any]
@@ -46,7 +46,6 @@ NOTHING_SAID = "(nothing was said)"
 GO_ON = "(go on)"
 LENGTH_MAX = 128
 """Of a tool's name and, as far as is known, of a call's id."""
-IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 OWN_FIELDS = frozenset({"messages", "model", "stream", "system"})
 """What a request is made of; settings cannot say it."""
 
@@ -103,7 +102,7 @@ def wire_request(
     if output_format is not None:
         config = given.get("output_config")
         body["output_config"] = {**(config if isinstance(config, Mapping) else {}), "format": output_format}
-    if cache is not None:
+    if cache is not None and "cache_control" not in given:  # with that the provider places the mark
         _mark_cached(defined, system, turns, cache)
     return WireRequest(body=body, headers=headers, names=names)
 
@@ -135,7 +134,8 @@ def _mark_cached(tools: list[Block], system: list[Block], turns: list[Block], ca
     """
     mark: Block = {"type": "ephemeral"} if cache == "5m" else {"type": "ephemeral", "ttl": cache}
     users = [turn["content"] for turn in turns if turn["role"] == "user"]
-    for blocks in (tools, system, *users[-2:]):
+    own = any("cache_control" in tool for tool in tools)  # of the settings: then the place behind the tools is used
+    for blocks in ([] if own else tools, system, *users[-2:]):
         if blocks:
             blocks[-1] = {**blocks[-1], "cache_control": mark}
 
@@ -226,8 +226,8 @@ def _shown(content: Sequence[TextPart | ImagePart]) -> list[Block]:
 def _user_block(part: TextPart | ImagePart) -> Block | None:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text} if part.text.strip() else None
-    if part.mime_type not in IMAGE_TYPES:
-        return {"type": "text", "text": f"(an image of type {part.mime_type or 'unknown'}, which cannot be shown here)"}
+    if (instead := unshown(part)) is not None:
+        return {"type": "text", "text": instead}
     return {"type": "image", "source": {"type": "base64", "media_type": part.mime_type, "data": part.data}}
 
 

@@ -114,7 +114,8 @@ _OVERFLOW = re.compile(
     r"|exceed(s|ed)? .{0,60}context (window|size|limit|length)|context (window|size|limit|length) .{0,40}exceed"
     r"|(greater|longer|larger) than the (model's |max |maximum )?(context|model length)|context the overflows"
     r"|longer than the maximum model length|too many (input )?tokens|maximum (prompt|input) length"
-    r"|(input|prompt) token count.{0,80}exceed|exceeded model token limit|reduce the length of the (messages|input|prompt)"
+    r"|(input|prompt) token count.{0,80}exceed|exceeded model token limit"
+    r"|reduce the length of the (messages|input|prompt)"
     r"|`inputs` (must have less than|tokens \+ `max_new_tokens` must be)",
     re.IGNORECASE,
 )
@@ -241,7 +242,7 @@ def secrets_of(options: Mapping[str, Any], client: object) -> Iterator[str]:
     for secret in given:
         if isinstance(secret, str):
             yield secret.strip()
-            yield from secret.split()[1:]  # behind "Bearer"
+            yield from secret.split()  # what is behind "Bearer", and each line
 
 
 def without_secrets(error: ModelError, secrets: Iterable[str]) -> ModelError:
@@ -263,16 +264,20 @@ def without_secrets(error: ModelError, secrets: Iterable[str]) -> ModelError:
 
 
 def _unsendable(error: BaseException, names: set[str]) -> ModelError | None:
-    """The failure of what the program itself has to mend: nothing was sent, and trying again does not help."""
+    """The failure of what the program itself has to mend: nothing was sent."""
     reason = _reason(error)
-    why = None
+    again = False
     if names & _UNSENDABLE or ("LocalProtocolError" in names and "header" in reason):
         why = reason
     elif "RuntimeError" in names and _OTHER_LOOP.search(reason):
+        again = True  # the connection that was left is dropped, and the next is of this loop
         why = f"the client was used on another event loop before; give each loop a client of its own ({reason})"
     elif "RuntimeError" in names and _CLOSED.search(reason):
         why = f"the client is closed ({reason})"
-    return None if why is None else ModelError(_cut(f"the request cannot be sent: {why}"), kind="invalid_request", sent=False)
+    else:
+        return None
+    kind = "connection_failed" if again else "invalid_request"
+    return ModelError(_cut(f"the request cannot be sent: {why}"), kind=kind, retryable=again, sent=False)
 
 
 def _transport(kind: str, what: str, error: BaseException, names: set[str]) -> ModelError:

@@ -222,8 +222,11 @@ class _ChatStream(AnswerStream):
                 self._say("thinking", text)
                 break
         content = field(delta, "content")
-        for key, text in _told(content) if isinstance(content, list) else (("text", content),):
-            self._say(key, text)
+        if isinstance(content, list):
+            for key, text in _told(content):
+                self._say(key, text)
+        else:
+            self._say("text", content)
         self._say("refusal", field(delta, "refusal"))
         for given in field(delta, "tool_calls") or ():
             function = field(given, "function")
@@ -281,11 +284,10 @@ def _told(content: list[Any]) -> Iterator[tuple[Literal["text", "thinking"], obj
         match field(part, "type"):
             case "text":
                 yield "text", field(part, "text")
-            case "thinking" if isinstance(thought := field(part, "thinking"), list):
-                for piece in thought:
-                    yield "thinking", field(piece, "text")
             case "thinking":
-                yield "thinking", thought
+                thought = field(part, "thinking")
+                for piece in thought if isinstance(thought, list) else ({"text": thought},):
+                    yield "thinking", field(piece, "text")
             case _:
                 pass
 

@@ -22,7 +22,7 @@ from agentlane import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.models.answering import arguments_json
+from agentlane.models.answering import arguments_json, unshown
 from agentlane.models.openai_client import data_url
 from agentlane.models.openai_input import FAILED, PROVIDER
 from agentlane.models.sent_names import SentIds, SentNames
@@ -103,8 +103,9 @@ def _content(message: UserMessage) -> str | list[Item]:
 
 
 def _part(part: TextPart | ImagePart) -> Item:
-    if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
+    text = part.text if isinstance(part, TextPart) else unshown(part)
+    if isinstance(part, TextPart) or text is not None:
+        return {"type": "text", "text": text}
     return {"type": "image_url", "image_url": {"url": data_url(part)}}
 
 

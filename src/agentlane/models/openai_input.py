@@ -26,7 +26,7 @@ from agentlane import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.models.answering import arguments_json
+from agentlane.models.answering import arguments_json, unshown
 from agentlane.models.openai_client import data_url
 from agentlane.models.sent_names import SentIds, SentNames
 
@@ -164,8 +164,9 @@ def _without_id(item: Item) -> Item | None:
 
 
 def _input(part: TextPart | ImagePart) -> Item:
-    if isinstance(part, TextPart):
-        return {"type": "input_text", "text": part.text}
+    text = part.text if isinstance(part, TextPart) else unshown(part)
+    if isinstance(part, TextPart) or text is not None:
+        return {"type": "input_text", "text": text}
     return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
 
 

@@ -23,6 +23,8 @@ from agentlane.model import Model, ModelError, ModelRequest, StreamItem, ToolDef
 
 ITEMS_MAX = 10_000
 """An answer of a check has some dozen items; a stream that gives so many has no end."""
+POLL_S = 0.001
+"""How often it is looked whether the provider has a request."""
 TURNS = 20
 """How many turns of the event loop something that must not happen is given to happen."""
 
@@ -195,8 +197,12 @@ async def close(stream: AsyncIterator[StreamItem]) -> None:
         await aclose()
 
 
-async def begin(model: Model, items: list[StreamItem], count: int) -> asyncio.Task[None]:
-    """A task that reads a stream into ``items``; returns once it has ``count``, or soon if that is none."""
+async def begin(place: ModelPlace, items: list[StreamItem], count: int) -> asyncio.Task[None]:
+    """A task that reads a stream into ``items``; returns once it has ``count``.
+
+    If that is none, once the provider has the request, or soon if the place does not tell.
+    """
+    model = place.model
     enough = asyncio.Event()
 
     async def read() -> None:
@@ -216,4 +222,6 @@ async def begin(model: Model, items: list[StreamItem], count: int) -> asyncio.Ta
     else:
         for _ in range(TURNS):
             await asyncio.sleep(0)
+        while place.sent is not None and not place.sent() and not task.done():
+            await asyncio.sleep(POLL_S)  # else the provider would give what it has for this request to the next
     return task

@@ -144,7 +144,7 @@ async def a_stream_that_is_closed_gives_nothing_more(bench: Bench) -> None:
 async def _cancelled(bench: Bench, answer: ProviderAnswer, count: int) -> None:
     async with bench.place(answer, AGAIN) as place:
         items: list[StreamItem] = []
-        task = await begin(place.model, items, count)
+        task = await begin(place, items, count)
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled():
