@@ -59,7 +59,7 @@ LINES = {
         "test_images_of_a_result_that_is_an_error_stand_behind_all_results_of_the_turn",
     ],
     "images that are not PNG, JPEG, GIF or WebP": [
-        "test_an_image_of_a_kind_that_is_refused_is_told_in_words",
+        "test_an_image_that_the_provider_does_not_take_is_told_and_ends_no_conversation",
         "test_anthropic_is_told_of_images_that_it_does_not_take",
     ],
     "a result that is an error": [
@@ -100,6 +100,7 @@ LINES = {
         "test_each_lane_has_a_key_of_its_own_for_the_providers_cache",
         "test_the_cache_is_named_at_openais_own_address",
         "test_a_mark_of_the_cache_stands_behind_tools_instructions_and_the_last_two_turns_of_the_user",
+        "test_marks_of_ones_own_are_counted_so_that_there_are_never_more_than_four",
     ],
     "tools that the provider runs": [
         "test_settings_are_fields_of_the_request",
@@ -107,7 +108,7 @@ LINES = {
     ],
     "text, in deltas": [
         "test_a_whole_answer_has_its_parts_in_order_its_usage_and_its_stop_reason",
-        "test_text_that_a_server_sends_in_parts_is_text",
+        "test_text_and_reasoning_in_a_list_of_parts_are_both_there",
         "test_an_answer_is_the_same_however_its_bytes_are_cut",
         "test_what_the_provider_ran_itself_and_what_it_cites_go_back_as_they_came",
     ],
@@ -128,6 +129,7 @@ LINES = {
     ],
     "arguments": [
         "test_arguments_are_an_object_or_text",
+        "test_arguments_that_come_as_an_object_are_that_object",
         "test_ids_that_are_empty_or_repeat_and_arguments_that_do_not_parse_are_kept_as_they_came",
     ],
     "whether calls are to run": [
@@ -136,6 +138,7 @@ LINES = {
         "test_why_an_answer_stopped",
     ],
     "cut by its limit of tokens": [
+        "test_every_word_for_a_limit_is_a_length",
         "test_a_limit_of_tokens_is_a_length_and_half_a_call_stays_half",
         "test_why_an_answer_stopped",
     ],
@@ -144,6 +147,11 @@ LINES = {
         "test_a_refusal_is_a_failure_that_is_not_tried_again_and_keeps_what_it_cost",
     ],
     "a filter stopped it": ["test_answers_that_fail_say_why_and_keep_what_was_said_and_charged"],
+    "it stopped for reasons of its own": [
+        "test_a_server_that_stopped_for_reasons_of_its_own_gave_no_whole_answer",
+        "test_answers_that_fail_say_why_and_keep_what_was_said_and_charged",
+        "test_an_error_in_the_stream_keeps_what_was_shown_and_counted",
+    ],
     "what the provider's tools did": [
         "test_parts_of_the_providers_own_tools_are_kept_as_they_came",
         "test_what_the_providers_own_tools_did_goes_back_only_where_it_is_complete",
@@ -186,6 +194,7 @@ LINES = {
         "test_answers_that_fail_say_why_and_keep_what_was_said_and_charged",
         "test_statuses_and_words_become_kinds",
         "test_a_full_context_window_without_an_answer_is_an_overflow",
+        "test_a_window_without_room_for_an_answer_is_an_overflow",
         "test_a_refused_request_says_why_and_is_asked_once",
     ],
     "how long to wait": [
@@ -206,15 +215,22 @@ LINES = {
         "test_a_server_of_ones_own_needs_no_key",
         "test_a_missing_key_is_a_failure_that_says_so",
     ],
+    "keys, and values of headers": ["test_no_secret_is_told_or_stored_or_shown"],
+    "an address or a key that cannot be used": [
+        "test_a_key_that_is_no_header_is_a_failure_at_once_that_does_not_say_it",
+        "test_an_address_that_is_none_is_a_failure_at_once",
+    ],
     "silence": [
         "test_a_provider_that_says_nothing_any_more_is_given_up",
         "test_anthropic_is_given_up_when_it_says_nothing_any_more",
     ],
     "events that make no sense": [
-        "test_an_error_in_the_middle_is_the_providers_and_may_be_tried_again",
+        "test_deltas_of_no_shape_never_raise_anything_but_a_failure_of_the_provider",
+        "test_events_of_no_shape_never_raise_anything_but_a_failure_of_the_provider",
         "test_events_that_make_no_sense_are_a_failure",
     ],
     "retries of the SDK": [
+        "test_the_sdk_counts_no_retry_and_is_asked_once",
         "test_a_client_of_ones_own_is_used_without_its_retries",
         "test_a_client_of_ones_own_is_used_without_its_retries_and_stays_open",
         "test_each_status_is_told_apart_and_asked_for_once",

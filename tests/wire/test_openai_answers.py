@@ -228,10 +228,6 @@ DELTAS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str, str]]]] = {
         ],
         [("a", "f", '{"x": 1}')],
     ),
-    "arguments at once, as an object": (
-        [{"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": {"x": "é"}}}]}],
-        [("a", "f", '{"x": "é"}')],
-    ),
     "the older form": (
         [{"function_call": {"name": "f", "arguments": '{"x"'}}, {"function_call": {"arguments": ": 1}"}}],
         [("", "f", '{"x": 1}')],
@@ -248,14 +244,6 @@ async def test_calls_are_told_apart_as_servers_number_them(wire: Wire, given: st
     assert found.message is not None
     assert [(call.id, call.name, call.arguments_text) for call in found.message.calls] == expected
     assert found.message.stop_reason == "tool_calls", "whether there are calls decides, and not the word"
-
-
-async def test_text_that_a_server_sends_in_parts_is_text(wire: Wire) -> None:
-    parts = [{"type": "text", "text": "so"}, {"type": "reference", "ids": [1]}, {"type": "text", "text": " it is"}]
-
-    found = await wire.answered(CHAT, deltas({"content": parts}, {"content": "."}))
-
-    assert found.message is not None and found.message.text == found.shown == "so it is."
 
 
 @both
@@ -341,17 +329,6 @@ ERRORS: dict[str, tuple[Api, bytes, str]] = {
         RESPONSES,
         b'event: error\ndata: {"type": "error", "error": {"code": "slow_down", "message": "busy"}}\n\n',
         "overloaded",
-    ),
-    "not in the form of an answer": (
-        CHAT,
-        b'data: {"choices": [{"delta": {"tool_calls": 5}}]}\n\n',
-        "invalid_response",
-    ),
-    "not in the form of a response": (
-        RESPONSES,
-        b'event: x\ndata: {"type": "response.output_item.done", "output_index": 9, "item": {"type": "message", '
-        b'"content": 5}}\n\n',
-        "invalid_response",
     ),
     "not JSON": (CHAT, b"data: <html>\n\n", "invalid_response"),
     "not UTF-8": (RESPONSES, b'data: {"type": "\xff\xfe"}\n\n', "invalid_response"),
