@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import httpcore2
 import httpx2
 import mcp_types
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlane import InvalidDefinition, InvalidName, ReplayPolicy, RetryPolicy, ToolOptions
-from agentlane.mcp import StdioServer
+from agentlane.mcp import HttpServer, StdioServer
 from agentlane.mcp.declaring import NAME_LENGTH_MAX, checked_prefix, hinted_policy, shown_name
 from agentlane.mcp.failures import text_of
 from agentlane.mcp.wire import HttpTransport
@@ -137,6 +138,26 @@ async def test_what_is_known_of_a_request_by_its_failure(
     else:
         assert response.json()["error"]["data"] == {"agentlane": what}
         assert isinstance(before, Exception | int), "a handshake sees what happened"
+
+
+def test_certificates_are_read_once_and_as_the_application_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bool] = []
+    real = httpcore2.default_ssl_context
+
+    def counted(*, _trust_env: bool = True) -> Any:
+        read.append(_trust_env)
+        return real(_trust_env=_trust_env)
+
+    monkeypatch.setattr(httpcore2, "default_ssl_context", counted)
+    usual = HttpServer("t", "https://x/mcp")
+    for _ in range(3):
+        usual.transport()
+    assert read == [True]
+
+    HttpServer("t", "https://x/mcp", client_options={"trust_env": False}).transport()
+    assert read == [True, False]
+    HttpServer("t", "https://x/mcp", client_options={"verify": False}).transport()
+    assert read == [True, False]
 
 
 def test_of_a_group_the_first_member_is_told_in_one_line() -> None:

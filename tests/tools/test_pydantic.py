@@ -236,7 +236,20 @@ async def test_the_model_is_told_and_mends_its_call() -> None:
     assert "at `$.person.age`, got -1" in texts[0] and texts[1] == "hello Ann, 1"
 
 
-def test_a_model_is_a_result() -> None:
-    made = seal_value(ToolCallPart(id="c", name="t", arguments={}), Dog(kind="dog", loud=True), 1_000)
+@dataclass
+class Kennel:
+    dogs: list[Dog]
 
-    assert made.message.text == '{"kind":"dog","loud":true}' and not made.message.is_error
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Dog(kind="dog", loud=True), '{"kind":"dog","loud":true}'),
+        ([Dog(kind="dog", loud=True)], '[{"kind":"dog","loud":true}]'),
+        ({"of": Kennel([Dog(kind="dog", loud=True)])}, '{"of":{"dogs":[{"kind":"dog","loud":true}]}}'),
+    ],
+)
+def test_a_model_is_a_result_wherever_it_is(value: Any, text: str) -> None:
+    made = seal_value(ToolCallPart(id="c", name="t", arguments={}), value, 1_000)
+
+    assert made.message.text == text and not made.message.is_error

@@ -51,6 +51,11 @@ class Place:
     found: Found
 
 
+@dataclasses.dataclass
+class Moment:
+    day: datetime.date
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -66,6 +71,11 @@ class Place:
         (("x", 1), ok(text('["x",1]'))),
         (Found("a", [1]), ok(text('{"path":"a","lines":[1]}'))),
         (Place("a", Found("b")), ok(text('{"name":"a","found":{"path":"b","lines":[]}}'))),
+        ([Found("a"), {"b": Found("b")}], ok(text('[{"path":"a","lines":[]},{"b":{"path":"b","lines":[]}}]'))),
+        ({"at": [Place("a", Found("b"))]}, ok(text('{"at":[{"name":"a","found":{"path":"b","lines":[]}}]}'))),
+        (Moment(datetime.date(2024, 2, 1)), ok(text('{"day":"2024-02-01"}'))),
+        ([Moment(datetime.date(2024, 2, 1))], ok(text('[{"day":"2024-02-01"}]'))),
+        (["a", IMAGE, text("b")], ok(text("a"), IMAGE, text("b"))),
         (text("part"), ok(text("part"))),
         (IMAGE, ok(IMAGE)),
         ([text("a"), IMAGE], ok(text("a"), IMAGE)),
@@ -121,7 +131,8 @@ for _ in range(65):
         (Hostile(), "result: a Hostile is not JSON data"),
         (HostileResult(Hostile()), "Hostile"),
         (HostileResult(CYCLE), "RecursionError"),
-        ([text("a"), "b"], "result[0]: a TextPart is not JSON data"),
+        ([text("a"), 5], "result.content[1]: a TextPart or ImagePart is needed here, not int"),
+        ({"a": [IMAGE]}, "result.a[0]: a ImagePart is not JSON data"),
         (ToolResult(content=5), "result.content: text or parts are needed here, not int"),
         (ToolResult(content=None), "result.content: text or parts are needed here, not NoneType"),
         (ToolResult(content={"type": "text"}), "result.content: text or parts are needed here, not dict"),
@@ -139,7 +150,7 @@ for _ in range(65):
         (ToolResult(content="x", is_error=Hostile()), "is_error and terminate are True or False, not Hostile"),
         (ToolResult(content="x", terminate=1), "is_error and terminate are True or False, not int"),
     ],
-    ids=[f"bad {number}" for number in range(25)],
+    ids=[f"bad {number}" for number in range(26)],
 )
 def test_what_cannot_be_kept_becomes_an_error_result_that_says_where(value: Any, why: str) -> None:
     message = sealed(value)

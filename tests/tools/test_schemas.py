@@ -331,6 +331,26 @@ def test_a_default_of_none_may_be_said_by_the_model_too() -> None:
         made.check({"b": 0}, None)
 
 
+@dataclass
+class Counted:
+    n: int
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    def take(n: int, many: list[int], one: Counted, x: float = 0.5, any: Any = None) -> Any:
+        return n, many, one, x, any
+
+    made = tool(take)
+    arrived = made.call(made.check({"n": 3.0, "many": [1, 2.0], "one": {"n": -4.0}, "x": 2.0}, None), None)  # type: ignore[arg-type]
+
+    assert repr(arrived) == "(3, [1, 2], Counted(n=-4), 2.0, None)"
+    for wrong in (3.5, 2.0**60, True, "3"):
+        with pytest.raises(ArgumentsError, match="Expected `int`, got `(float|bool|str)` - at `\\$.n`"):
+            made.check({"n": wrong, "many": [], "one": {"n": 1}}, None)
+    kept = made.check({"n": 3, "many": [], "one": {"n": 1}, "any": 7.0}, None)
+    assert repr(kept.any) == "7.0"
+
+
 # What cannot be a schema.
 
 

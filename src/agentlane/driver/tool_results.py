@@ -132,13 +132,24 @@ def _content(value: Any) -> Any:
         return ""
     if isinstance(value, str | TextPart | ImagePart):
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(item, TextPart | ImagePart) for item in value):
+    if isinstance(value, list | tuple) and any(isinstance(item, TextPart | ImagePart) for item in value):
+        return [TextPart(text=item) if isinstance(item, str) else item for item in value]
+    return codec.encode(clean_json(value, "result", records=_record)).decode()
+
+
+def _record(value: Any) -> Any:
+    """A record, wherever in a result, as JSON data; anything else as it is. A part among data is none."""
+    if isinstance(value, TextPart | ImagePart):
         return value
     if isinstance(value, Struct) or (hasattr(value, "__dataclass_fields__") and not isinstance(value, type)):
-        value = msgspec.to_builtins(value)
-    elif hasattr(type(value), "__pydantic_fields__"):
-        value = value.model_dump(mode="json")
-    return codec.encode(clean_json(value, "result")).decode()
+        return msgspec.to_builtins(value, enc_hook=_model)
+    return _model(value) if hasattr(type(value), "__pydantic_fields__") else value
+
+
+def _model(value: Any) -> Any:
+    if not hasattr(type(value), "__pydantic_fields__"):
+        raise NotImplementedError(f"a {type(value).__name__} is not JSON data; convert it first")
+    return value.model_dump(mode="json")
 
 
 def _parts(content: Any) -> tuple[UserPart, ...]:

@@ -41,7 +41,7 @@ class HttpServer(McpServer):
 
     def transport(self) -> tuple[AbstractAsyncContextManager[Any], Callable[[], None]]:
         """For connections: a client of its own for the URL."""
-        if "verify" not in self._client_options:
+        if not self._client_options.keys() & {"verify", "cert", "trust_env", "transport"}:
             self._client_options["verify"] = httpx2.create_ssl_context()  # it takes long, and is the same each time
         made = HttpTransport(self._url, headers=self._headers, auth=self._auth, options=self._client_options)
         return made, made.settled

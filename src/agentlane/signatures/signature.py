@@ -23,6 +23,9 @@ from agentlane.signatures.schema import PATHS, Schemas, default_as_json, describ
 from agentlane.signatures.unknown import unknown_field
 from agentlane.tool_context import ToolContext
 
+WHOLE_FLOAT_MAX = 2**53
+"""Up to here a float says which whole number is meant."""
+
 
 class Signature:
     """The arguments of a function as one record type, and the schema that says the same."""
@@ -59,7 +62,13 @@ class Signature:
 
     def convert(self, arguments: dict[str, Any]) -> Any:
         """The arguments as a record; an exception of any kind for those that do not fit."""
-        made = msgspec.convert(arguments, self._record, dec_hook=_decoded)
+        try:
+            made = msgspec.convert(arguments, self._record, dec_hook=_decoded)
+        except msgspec.ValidationError as error:
+            try:  # JSON Schema takes 3.0 for an integer, and some providers write whole numbers so
+                made = msgspec.convert(_with_whole_numbers(arguments), self._record, dec_hook=_decoded)
+            except msgspec.ValidationError:
+                raise error from None
         if self._holds_records:
             for key, value in arguments.items():
                 told = unknown_field(value, self._properties[key], self._schemas.definitions, f"$.{key}")
@@ -187,6 +196,15 @@ def _is_context(hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(map(_is_context, get_args(hint)))
     return hint is ToolContext or origin is ToolContext
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """JSON data in which floats that are whole, and are so for certain, are integers."""
+    if type(value) is float and value.is_integer() and abs(value) <= WHOLE_FLOAT_MAX:
+        return int(value)
+    if type(value) is list:
+        return [_with_whole_numbers(each) for each in value]
+    return {key: _with_whole_numbers(each) for key, each in value.items()} if type(value) is dict else value
 
 
 def _decoded(kind: Any, value: Any) -> Any:
