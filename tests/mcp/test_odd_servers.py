@@ -15,7 +15,7 @@ import pytest
 from mcp.client.auth import OAuthTokenError
 
 from agentlane import RetryPolicy, ToolOptions
-from agentlane.mcp import HttpServer, StdioServer
+from agentlane.mcp import HttpServer, StdioServer, wire
 from agentlane.testing import call
 from tests.mcp.conftest import HERE, PATIENCE_S
 from tests.mcp.odd_server import FINE, answer_to
@@ -163,7 +163,7 @@ EVENTS = "text/event-stream"
         (Reply(500, ERROR), refused("no such thing (error -32602)"), 1),
         # Not looked at: tried once more.
         (Reply(401), not_started("HTTP 401"), 2),
-        (Reply(429), not_started("HTTP 429"), 2),
+        (Reply(429, b"wait", "text/plain", cut=True), not_started("HTTP 429"), 2),
         # Nobody knows.
         (Reply(500), unknown("HTTP 500"), 1),
         (Reply(500, b'{"detail":"Internal Server Error"}'), unknown("HTTP 500"), 1),
@@ -190,6 +190,16 @@ async def test_a_site_that_says_odd_things(reply: Reply | None, told: tuple[str,
         assert result[1] and result[0].endswith(UNKNOWN) and "no answer came: RemoteProtocolError" in result[0]
     else:
         assert result == told
+
+
+async def test_an_answer_that_is_too_long_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "ANSWER_BYTES_MAX", 10_000)
+    long = FINE.replace(b"fine", b"f" * 20_000)
+    for kind, body in (("application/json", long), (EVENTS, b"data: " + long + b"\n")):
+        async with asyncio.timeout(PATIENCE_S), site(Reply(200, body, kind)) as (made, server):
+            ((text, is_error),) = await texts(server, [call("t__x")])
+
+            assert is_error and text.endswith(UNKNOWN) and "10000" in text and made.calls == 1
 
 
 @pytest.mark.parametrize("reply", [Reply(502), Reply(200, b"{nope"), Reply(200, b"data: {nope\n\n", EVENTS), None])

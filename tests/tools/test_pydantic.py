@@ -191,6 +191,15 @@ def test_a_record_that_holds_a_model_is_pydantics() -> None:
     assert size["items"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]} and size["maxItems"] == 2
 
 
+def test_a_model_of_two_parameters_is_defined_once() -> None:
+    def walk(first: list[Dog], second: Dog | None = None, third: dict[str, Dog] = {}) -> None: ...  # noqa: B006
+
+    schema = tool(walk).definition.parameters
+
+    assert list(schema["$defs"]) == ["Dog"]
+    assert str(schema["properties"]).count("#/$defs/Dog'") == 3
+
+
 def test_definitions_of_one_name_stay_apart() -> None:
     class Mine(msgspec.Struct):
         """Ours."""

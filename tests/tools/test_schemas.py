@@ -313,7 +313,13 @@ def test_a_default_that_is_no_json_is_not_shown_and_is_what_the_function_gets(de
 
 
 def test_a_default_of_none_may_be_said_by_the_model_too() -> None:
-    def take(a: str = None, b: Annotated[int, Meta(ge=1)] = None, c: Any = None, d: Optional[A] = None) -> Any:  # type: ignore[assignment]  # noqa: RUF013, UP045
+    def take(
+        a: str = None,  # type: ignore[assignment]  # noqa: RUF013
+        b: Annotated[int, Meta(ge=1)] = None,  # type: ignore[assignment]  # noqa: RUF013
+        c: Any = None,
+        d: Optional[A] = None,  # noqa: UP045
+        e: Annotated[int | None, "how many"] = None,
+    ) -> Any:
         return a, b, c, d
 
     made = tool(take)
@@ -323,6 +329,7 @@ def test_a_default_of_none_may_be_said_by_the_model_too() -> None:
         "b": {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "default": None},
         "c": {"default": None},
         "d": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}], "default": None},
+        "e": {"anyOf": [{"type": "integer"}, {"type": "null"}], "description": "how many", "default": None},
     }
     for given in ({}, {"a": None, "b": None, "c": None, "d": None}):
         assert made.call(made.check(given, None), None) == (None, None, None, None)  # type: ignore[arg-type]

@@ -186,15 +186,15 @@ async def _looked_at(request: httpx2.Request, response: httpx2.Response) -> http
         return response
     if asked.id is None and status < 400:  # a notification, which gets no answer
         return response
-    body = await _body_of(response)
-    if body is not None and kind.startswith("application/json"):
+    if (status == 404 and "mcp-session-id" in request.headers) or status in _REFUSED:
+        await response.aclose()
+        why = "the server does not know the session any more" if status == 404 else f"HTTP {status}"
+        return _answer(request, status, "not_begun", why)
+    answer = _Envelope()
+    body = await _body_of(response) if kind.startswith("application/json") else b""
+    await response.aclose()
+    if body:
         body, answer = _readable(body)
-    else:
-        answer = _Envelope()
-    if status == 404 and "mcp-session-id" in request.headers:
-        return _answer(request, status, "not_begun", "the server does not know the session any more")
-    if status in _REFUSED:
-        return _answer(request, status, "not_begun", f"HTTP {status}")
     if status >= 400 and answer.error is not None:
         return _copied(request, response, body)
     if status == 408 or status >= 500:

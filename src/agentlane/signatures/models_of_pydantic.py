@@ -75,12 +75,14 @@ class PydanticParameter:
         """Its schema; its definitions join those of the function."""
         raw = dict(self._schema)
         definitions = raw.pop("$defs", {})
-        names: dict[str, str] = {}
-        for wanted in definitions:
-            names[wanted] = schemas.free_name(wanted)
-            schemas.definitions[names[wanted]] = {}
-        for wanted, name in names.items():
-            schemas.definitions[name].update(_plain(definitions[wanted], names))
+        names = {wanted: wanted for wanted in definitions}
+        known = {wanted: _plain(definitions[wanted], names) for wanted in definitions}
+        if any(schemas.definitions.get(wanted) != each for wanted, each in known.items()):  # not those of another one
+            for wanted in definitions:
+                names[wanted] = schemas.free_name(wanted)
+                schemas.definitions[names[wanted]] = {}
+            for wanted, name in names.items():
+                schemas.definitions[name].update(_plain(definitions[wanted], names))
         plain: dict[str, Any] = _plain(raw, names)
         return plain
 

@@ -110,10 +110,11 @@ class Signature:
         return True
 
     def _add(self, key: str, hint: Any, default: Any, text: str | None) -> None:
+        said = default
         hint, default, required = unfolded(hint, default)
-        if default is None and not required and hint is not Any:
-            hint = Optional[hint]  # noqa: UP045 - a model may say the default that it is shown
         try:
+            if said is None and not _takes_none(hint):
+                hint = Optional[hint]  # noqa: UP045 - a model may say the default that it is shown
             if is_pydantics(hint):
                 self._pydantics[key] = parameter = PydanticParameter(key, hint)
                 schema, taken = parameter.schema(self._schemas), Any
@@ -205,6 +206,15 @@ def _with_whole_numbers(value: Any) -> Any:
     if type(value) is list:
         return [_with_whole_numbers(each) for each in value]
     return {key: _with_whole_numbers(each) for key, each in value.items()} if type(value) is dict else value
+
+
+def _takes_none(hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return _takes_none(get_args(hint)[0])
+    return hint in (Any, None, type(None)) or (
+        origin in (typing.Union, types.UnionType) and any(map(_takes_none, get_args(hint)))
+    )
 
 
 def _decoded(kind: Any, value: Any) -> Any:
