@@ -7,6 +7,7 @@ writes lines: ``pid N`` of the child, ``begun TOOL:ARGUMENT ATTEMPT`` as tools b
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -17,6 +18,8 @@ from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
 from agentlane import Agent, NoActiveOperation, Prompt, RetryPolicy, Tool, ToolContext, open_session
 from agentlane.models.anthropic import AnthropicModel
+from tests.wire.anthropic_format import answer, text, thinking, tool
+from tests.wire.server import sse
 
 THINKING = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
@@ -66,15 +69,21 @@ def tell(line: str) -> None:
 
 
 async def warm_up() -> None:
-    """Ask once, of nobody: what the SDK makes at its first request is made for all children."""
-    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers={"content-type": "text/event-stream"}))
+    """Run once, of nobody, to the end: what is made at the first request and the first run is made for all children."""
+    answers = [answer(thinking("a"), text("b"), tool("look", {"what": "c"}, id="d")), answer(text("e"))]
+    data = [sse(*events, named=True) for events in answers]
+    head = {"content-type": "text/event-stream"}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=head, content=data.pop(0)))
     async with AsyncAnthropic(api_key="key", http_client=httpx2.AsyncClient(transport=transport)) as client:
-        async for _ in await client.messages.create(model="m", max_tokens=1, messages=[], stream=True):
-            pass
+        async with open_session(":memory:") as session:
+            lane = await session.lane("main", agent(client, lambda _: True))
+            result = await lane.run("go")
+            assert result.text == "e", result
 
 
 def main() -> None:
     asyncio.run(warm_up())
+    gc.freeze()
     for line in sys.stdin:
         job = json.loads(line)
         pid = os.fork()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlane import (
@@ -94,6 +94,7 @@ def conversations(draw: st.DrawFn, identity: ModelIdentity) -> list[Any]:
 
 
 @pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_the_checker_accepts_every_conversation(api: Api, data: st.DataObject) -> None:
     model = api.model("http://nowhere")
