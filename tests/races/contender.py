@@ -24,6 +24,7 @@ from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import call
 
 LOG = ListAddress("app.races", "log", str)
+CONTENDERS = 2
 TRIES_MAX = 1_000_000
 DIED = 3
 """Exit status of a turn that ended by death."""
@@ -39,8 +40,8 @@ def store_at(kind: str, place: str) -> Store:
     return store
 
 
-async def turn(store: Store, label: str, effects: Path, witness: Path, *, death: bool) -> bool:
-    """One turn; False if the session is another's."""
+async def turn(store: Store, label: str, effects: Path, witness: Path, *, death: bool, prompts_max: int) -> bool:
+    """One turn; False if the session is another's. ``prompts_max``: how many the conversation can come to have."""
     try:
         session = await open_session(store, session_id="s")
     except (SessionOwned, StoreOwned):
@@ -60,7 +61,7 @@ async def turn(store: Store, label: str, effects: Path, witness: Path, *, death:
 
         seq = await session.append(LOG, label)
         print(f"wrote {label} {seq}", flush=True)
-        model = ScriptedModel(turns=[[[call("write")], "done"]] * 10_000)
+        model = ScriptedModel(turns=[[[call("write")], "done"]] * prompts_max)
         lane = await session.lane("main", Agent(model=model, tools=[Tool("write", write)]))
         await lane.resume()
         result = await lane.run(label, operation_id=label)
@@ -77,7 +78,8 @@ async def contend(kind: str, place: str, name: str, first: int, last: int, effec
         for _ in range(TRIES_MAX):
             store = store_at(kind, place)
             try:
-                if await turn(store, f"{name}-{number}", effects, witness, death=dies(number)):
+                label, prompts_max = f"{name}-{number}", CONTENDERS * last
+                if await turn(store, label, effects, witness, death=dies(number), prompts_max=prompts_max):
                     break
             finally:
                 await store.close()
