@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import settings
 
@@ -16,6 +18,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("whole" if config.getoption("--whole") else "reduced")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: no collection of garbage during a test walks through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
