@@ -5,6 +5,7 @@ A marker is a comment on the line before a block's fence:
 - none: the block runs, alone, in an empty folder of its page
 - ``<!-- continues -->``: it runs with the names of the block before it
 - ``<!-- fragment -->``: it is only compiled, for it needs what a page cannot have (a provider, say)
+- ``<!-- local server -->``: it runs alone, its addresses on this machine led to a server that the test has
 - ``<!-- file: NAME -->``: it is written to that file in the page's folder, and run by a test of its own
 - ``<!-- output -->`` before a ``text`` block: what the Python blocks since the last one print
 """
@@ -22,7 +23,7 @@ import agentlane
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^```(\w*)\s*$")
-_MARKER = re.compile(r"^<!--\s*(fragment|continues|output|file:\s*(?P<name>[\w.]+))\s*-->$")
+_MARKER = re.compile(r"^<!--\s*(fragment|continues|output|local server|file:\s*(?P<name>[\w.]+))\s*-->$")
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6}\s+(.*)$")
 

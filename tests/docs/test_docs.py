@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import CodeType
 from typing import Any, get_args
 
 import pytest
@@ -25,7 +26,8 @@ from agentlane import (
     OperationResult,
 )
 from agentlane.data import inspection, results
-from tests.docs.pages import ROOT, anchors, blocks, environment, links, name_of, pages
+from tests.docs.local_server import ADDRESS, local_server
+from tests.docs.pages import ROOT, Block, anchors, blocks, environment, links, name_of, pages
 
 SECONDS_MAX = 60
 
@@ -40,11 +42,17 @@ def test_python_blocks_run_and_print_what_the_page_says(
     for block in blocks(page):
         place = f"{name_of(page)}:{block.line}"
         if block.language == "python":
-            # The lines before it are kept, so that a traceback names the page's own line.
             flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if block.marker == "fragment" else 0
-            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", flags, dont_inherit=True)
+            code = compiled(page, block, flags=flags)
             if block.marker == "file":
                 (tmp_path / block.file).write_text(block.text)
+            elif block.marker == "local server":
+                pytest.importorskip("openai")
+                with local_server() as address:
+                    monkeypatch.setenv("OPENAI_API_KEY", "a key of the reader's")
+                    names = {"__name__": "__main__"}
+                    exec(compiled(page, block._replace(text=ADDRESS.sub(address, block.text))), names)
+                printed += capsys.readouterr().out
             elif block.marker != "fragment":
                 if block.marker != "continues":
                     names = {"__name__": "__main__", "__file__": str(tmp_path / "sample.py")}
@@ -54,6 +62,11 @@ def test_python_blocks_run_and_print_what_the_page_says(
         elif block.marker == "output":
             assert printed == block.text, f"{place}: the blocks before it print something else"
             printed = ""
+
+
+def compiled(page: Path, block: Block, *, flags: int = 0) -> CodeType:
+    """The block's code. The lines before it are kept, so that a traceback names the page's own line."""
+    return compile("\n" * (block.line - 1) + block.text, str(page), "exec", flags, dont_inherit=True)
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)

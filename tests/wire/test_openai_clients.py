@@ -31,6 +31,20 @@ async def test_a_client_of_ones_own_is_used_without_its_retries(api: Api) -> Non
 
 
 @both
+async def test_a_key_in_the_environment_goes_to_any_address_unless_another_is_given(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "mine")
+    with WireServer([api.reply("hi"), api.reply("hi")]) as server:
+        for key in ({}, {"api_key": "none"}):
+            model = api.adapter("gpt-x", base_url=f"{server.url}/v1", **key)
+            await ask(model)
+            await model.aclose()
+
+    assert [received.headers["authorization"] for received in server.requests] == ["Bearer mine", "Bearer none"]
+
+
+@both
 @pytest.mark.parametrize(
     "options",
     [
