@@ -88,6 +88,7 @@ def test_a_bad_frontmatter_is_named_by_its_line(tmp_path: Path, head: str, line:
         ("$2\n$3", 2, "$3 is used and $1 is not"),
         ("${a:-x}\n${a:-y}", 2, "its default is 'x' in line 1"),
         ("$10000", 1, "write $$10000"),
+        ("x\n${a:-${b}}", 2, "a default is a text, in which there are no other places"),
         ("---\ndescription: x\n---\n", 5, "it says nothing"),
         ("---\ndescription: [\n---\nx", 2, "'['"),
     ],

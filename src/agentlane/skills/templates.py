@@ -181,6 +181,8 @@ def _key(found: re.Match[str], line: int) -> tuple[str, str | None]:
     if not closed or parts is None:
         why = "is no name of an argument" if closed else "is not closed in its line"
         raise Malformed(line, f"{found[0]} {why}; for the text itself write ${found[0]}")
+    if "${" in (parts[2] or ""):
+        raise Malformed(line, f"{found[0]}: a default is a text, in which there are no other places")
     return _checked_position(parts[1], found[0], line), parts[2]
 
 
