@@ -100,14 +100,16 @@ async def test_reasoning_goes_back_as_it_came_with_what_followed_it(wire: Wire) 
     ] == expected
 
 
-@pytest.mark.parametrize("why", ["alone at the end", "not encrypted", "of another model", "its id was used"])
+@pytest.mark.parametrize(
+    "why", ["alone at the end", "not encrypted", "of another model", "its id was used", "before what has no id"]
+)
 async def test_reasoning_that_would_be_refused_stays_behind_and_so_do_the_ids_with_it(wire: Wire, why: str) -> None:
     identity = own(RESPONSES)
     mark = {"id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
     if why == "not encrypted":
         del mark["encrypted_content"]
     thought = ThinkingPart(text="hm", signature=json.dumps(mark))
-    text = TextPart(text="so", signature='{"id": "msg_1_reasoned"}')
+    text = TextPart(text="so", signature=None if why == "before what has no id" else '{"id": "msg_1_reasoned"}')
     parts = (text, thought) if why == "alone at the end" else (thought, text)
     model = OTHER if why == "of another model" else identity
     before = [answer(thought, TextPart(text="first", signature='{"id": "msg_0"}'), model=identity), said("and")]

@@ -2,8 +2,8 @@
 
 - A call's output stands behind it, under its ``call_id``; these are unique and at most 64 characters long.
 - An item's own ``id`` appears once. Those of an answer go back with it, or none of them does.
-- Reasoning goes back encrypted, to the model whose it is, and only with the item that followed it: alone at the end of
-  an answer it is refused, and so is what followed it under its own id without it.
+- Reasoning goes back encrypted, to the model whose it is, and only with the item that followed it, which is known by
+  its id: alone at the end of an answer it is refused, and so is what followed it under its own id without it.
 - What a tool of the provider did goes back if it is complete in itself. A call that waits for an output from elsewhere
   does not: nobody has run it.
 """
@@ -84,7 +84,8 @@ class _Answer:
         following: Item | None = None
         for place in reversed(range(len(self._items))):
             item = self._items[place]
-            if item is not None and item["type"] == "reasoning" and (following is None or not whole):
+            alone = following is None or "id" not in following
+            if item is not None and item["type"] == "reasoning" and (alone or not whole):
                 self._items[place] = item = None
                 whole = False
             following = item
