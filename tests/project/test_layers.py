@@ -85,6 +85,10 @@ EXTRAS = {
     "agentlane.mcp.wire": {"httpx2", "mcp", "mcp_types"},
     "agentlane.models.anthropic": {"anthropic"},
     "agentlane.models.openai_client": {"openai"},
+    "agentlane.models.pydantic_ai": {"pydantic_ai"},
+    "agentlane.models.pydantic_ai_answer": {"pydantic_ai"},
+    "agentlane.models.pydantic_ai_marks": {"pydantic_ai"},
+    "agentlane.models.pydantic_ai_request": {"pydantic_ai"},
 }
 
 # What the machine may not import: it has no I/O, clock, randomness or concurrency.

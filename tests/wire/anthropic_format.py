@@ -18,11 +18,11 @@ def text(*deltas: str, citations: Sequence[Mapping[str, Any]] = ()) -> list[dict
     return _block({"type": "text", "text": ""}, [*({"type": "text_delta", "text": d} for d in deltas), *cited])
 
 
-def thinking(*deltas: str, signature: str | None = "sig") -> list[dict[str, Any]]:
-    """A block of reasoning, its signature in two deltas."""
+def thinking(*deltas: str, signature: str | None = "sig", cut: bool = True) -> list[dict[str, Any]]:
+    """A block of reasoning, its signature in two deltas, or in one."""
     pieces: list[dict[str, Any]] = [{"type": "thinking_delta", "thinking": delta} for delta in deltas]
     if signature is not None:
-        half = len(signature) // 2
+        half = len(signature) // 2 if cut else 0
         pieces += [{"type": "signature_delta", "signature": s} for s in (signature[:half], signature[half:]) if s]
     return _block({"type": "thinking", "thinking": "", "signature": ""}, pieces)
 

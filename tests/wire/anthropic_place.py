@@ -26,8 +26,8 @@ async def place(answers: Sequence[ProviderAnswer]) -> AsyncIterator[ModelPlace]:
         assert not provider.violations, provider.violations
 
 
-def said(answer: ProviderAnswer) -> Reply:
-    """What the provider says, in its own form."""
+def said(answer: ProviderAnswer, *, cut: bool = True) -> Reply:
+    """What the provider says, in its own form; ``cut`` has a signature come in two deltas."""
     if answer.ends == "overloaded" and not answer.parts:
         wait = {} if answer.retry_after_ms is None else {"retry_after_ms": str(answer.retry_after_ms)}
         return error(529, "overloaded_error", "Overloaded", **wait)
@@ -36,7 +36,7 @@ def said(answer: ProviderAnswer) -> Reply:
     first["message"]["usage"] = {} if usage is None else {"input_tokens": usage.input_tokens, "output_tokens": 1}
     events: list[Any] = [first]
     for index, part in enumerate(answer.parts):
-        events += [{**event, "index": index} for event in block(part)]
+        events += [{**event, "index": index} for event in block(part, cut)]
     if answer.half:
         events.pop()
         if events[-1].get("delta", {}).get("type") == "signature_delta":
@@ -52,14 +52,14 @@ def said(answer: ProviderAnswer) -> Reply:
             return reply([*events, *last])
 
 
-def block(part: TextPart | ThinkingPart | ToolCallPart) -> list[dict[str, Any]]:
+def block(part: TextPart | ThinkingPart | ToolCallPart, cut: bool) -> list[dict[str, Any]]:
     match part:
         case TextPart():
             return text(part.text[:5], part.text[5:])
         case ThinkingPart(redacted=True):
             return redacted(part.signature or "")
         case ThinkingPart():
-            return thinking(part.text[:5], part.text[5:], signature=part.signature)
+            return thinking(part.text[:5], part.text[5:], signature=part.signature, cut=cut)
         case ToolCallPart():
             pieces = None if part.arguments_text is None else [part.arguments_text[:3], part.arguments_text[3:]]
             return tool(part.name, part.arguments, id=part.id, pieces=pieces)

@@ -61,6 +61,11 @@ class AnswerParts:
             self._parts.append(None)
             self.frames.append(PartStart(index=self._open[key].index, kind=kind, id=id, name=name))
 
+    def hold(self, key: object) -> None:
+        """Keep a place for a part of the provider's own, which is shown when it is whole."""
+        self._open[key] = _OpenPart(len(self._parts), None, "", "")
+        self._parts.append(None)
+
     def has(self, key: object) -> bool:
         """Whether a part with that key has begun."""
         return key in self._open
@@ -106,7 +111,7 @@ class AnswerParts:
         parts: list[AssistantPart] = []
         for index, whole in enumerate(self._parts):
             part = whole if whole is not None else made[index].as_far_as_it_came()
-            if not _is_empty(part):
+            if part is not None and not _is_empty(part):
                 parts.append(part)
         return tuple(parts)
 
@@ -139,6 +144,10 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
     def _finish(self) -> AssistantMessage | None:
         """The settled message of an answer whose events are over without one, however that came; None if it was cut."""
         return None
+
+    def _failure(self, error: Exception) -> ModelError | None:
+        """The failure that an exception of the SDK stands for; None for one that is none."""
+        return error_of(error, begun=self._begun)
 
     async def _close(self) -> None:
         """Close the response, whatever became of it. Called once, and only if the request was sent."""
@@ -208,7 +217,7 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
             ) from error
 
     def _known(self, error: Exception) -> ModelError | None:
-        known = error_of(error, begun=self._begun)
+        known = self._failure(error)
         if known is None and self._begun and isinstance(error, ValueError):
             text = f"the answer cannot be read: {type(error).__name__}: {error}"
             known = ModelError(text, kind="invalid_response", retryable=True)
@@ -319,14 +328,16 @@ def field(value: object, name: str) -> Any:
 class _OpenPart:
     __slots__ = ("id", "index", "kind", "name", "texts")
 
-    def __init__(self, index: int, kind: PartKind, id: str, name: str) -> None:
+    def __init__(self, index: int, kind: PartKind | None, id: str, name: str) -> None:
         self.index = index
         self.kind = kind
         self.id = id
         self.name = name
         self.texts: list[str] = []
 
-    def as_far_as_it_came(self) -> AssistantPart:
+    def as_far_as_it_came(self) -> AssistantPart | None:
+        if self.kind is None:
+            return None
         text = "".join(self.texts)
         if self.kind == "tool_call":
             return ToolCallPart(id=self.id, name=self.name, arguments_text=text)

@@ -25,6 +25,7 @@ PROVIDERS = {
     "anthropic": Provider("agentlane.models.anthropic", "AnthropicModel", "anthropic", "anthropic"),
     "openai": Provider("agentlane.models.openai", "OpenAIModel", "openai", "openai"),
     "openai-chat": Provider("agentlane.models.openai_chat", "OpenAIChatModel", "openai", "openai"),
+    "pydantic-ai": Provider("agentlane.models.pydantic_ai", "PydanticAIModel", "pydantic-ai", "pydantic_ai"),
 }
 
 

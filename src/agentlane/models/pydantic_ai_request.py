@@ -1,0 +1,251 @@
+"""A request of the library in pydantic-ai's terms, by what the providers behind it are known to refuse.
+
+- What stands between two answers is one request of pydantic-ai's: results of calls first, then what the user said. The
+  first and the last message are the user's; where nobody said anything, a few words say so.
+- Text of nothing but white space is left out, and a result of nothing else says that there was no output.
+- A result that is an error says so in words, since not every provider has a mark for it, and its images follow behind.
+- An answer does not end in reasoning. Reasoning and opaque parts go back to the model that gave them, as they came.
+- Ids of calls and names of tools are of ``A-Z a-z 0-9 _ -``, at most 64 of them: others are written so, and names are
+  read back. Ids are unique.
+- A call that the provider ran itself goes back with its result, and a result with its call, or neither does.
+- A request that shows calls defines tools: those that it shows are, where the agent has none, and none may be called.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic_ai import messages as pai
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from agentlane import (
+    AssistantMessage,
+    ImagePart,
+    Message,
+    ModelError,
+    ModelIdentity,
+    ModelRequest,
+    OutputSchema,
+    ProviderPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultMessage,
+    UserMessage,
+)
+from agentlane.models.answering import sent_arguments
+from agentlane.models.pydantic_ai_marks import Foreign, Marks, Origin
+from agentlane.models.sent_names import SentIds, SentNames
+
+FAILED = "[error] "
+NO_OUTPUT = "(no output)"
+NOTHING_SAID = "(nothing was said)"
+GO_ON = "(go on)"
+IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+RESERVED = frozenset({"max_retries"})
+"""What settings cannot say: every attempt is one of the library's."""
+
+
+class SentRequest(NamedTuple):
+    """What is sent, and how its tools are called in it."""
+
+    messages: list[Foreign]
+    settings: dict[str, Any]
+    parameters: Foreign
+    names: SentNames
+
+
+class Options(NamedTuple):
+    """What a model's requests have beside the agent's."""
+
+    settings: Mapping[str, Any]
+    headers: Mapping[str, str]
+    native_tools: Sequence[Foreign]
+    native_output: bool
+    """Whether the provider takes a schema for the answer; else the model is told of it in words."""
+
+
+def sent_request(request: ModelRequest, options: Options, marks: Marks, identity: ModelIdentity) -> SentRequest:
+    """The request in pydantic-ai's terms. It shares nothing with ``request`` that can be changed.
+
+    Raises ``ModelError`` of kind ``invalid_request``, not sent, for settings that are the library's to fill.
+    """
+    if refused := sorted(RESERVED & set(request.settings)):
+        raise ModelError(
+            f"the setting {refused[0]!r} is the library's to fill; leave it out of settings=",
+            kind="invalid_request",
+            sent=False,
+        )
+    settings = {**options.settings, **request.settings}
+    if options.headers:
+        settings["extra_headers"] = {**options.headers, **settings.get("extra_headers", {})}
+    names = SentNames(tool.name for tool in request.tools)
+    tools = [
+        _defined(names.sent(tool.name), tool.description, {"type": "object", "properties": {}, **tool.parameters})
+        for tool in request.tools
+    ]
+    if not tools and not options.native_tools:
+        tools = _shown(request.messages, names)
+        if tools:
+            settings["tool_choice"] = "none"
+    parameters = ModelRequestParameters(
+        function_tools=tools, native_tools=list(options.native_tools), **_output(request.output, options.native_output)
+    )
+    messages = _Conversation(identity, names, marks).of(request.messages)
+    messages[-1].instructions = request.instructions if request.instructions.strip() else None
+    return SentRequest(messages, settings, parameters, names)
+
+
+def _defined(name: str, description: str, parameters: dict[str, Any]) -> Foreign:
+    # strict=False: a provider's strict form would make of it a schema of other arguments.
+    return ToolDefinition(name=name, description=description, parameters_json_schema=parameters, strict=False)
+
+
+def _shown(messages: Sequence[Message], names: SentNames) -> list[Foreign]:
+    """Tools of the calls that are shown, for a request that has no others."""
+    shown = dict.fromkeys(call.name for m in messages if isinstance(m, AssistantMessage) for call in m.calls)
+    return [_defined(names.sent(name), "No longer available.", {"type": "object", "properties": {}}) for name in shown]
+
+
+def _output(output: OutputSchema | None, native: bool) -> dict[str, Any]:
+    if output is None:
+        return {}
+    wanted = OutputObjectDefinition(json_schema=output.schema, name=output.name, strict=False if native else None)
+    return {"output_mode": "native" if native else "prompted", "output_object": wanted, "allow_text_output": True}
+
+
+class _Conversation:
+    """Messages as pydantic-ai has them: requests and responses in turn."""
+
+    def __init__(self, identity: ModelIdentity, names: SentNames, marks: Marks) -> None:
+        self._identity = identity
+        self._names = names
+        self._marks = marks
+        self._ids = SentIds()
+        self._sent: list[Foreign] = []
+        self._results: list[Foreign] = []
+        self._said: list[Any] = []
+
+    def of(self, messages: Sequence[Message]) -> list[Foreign]:
+        for message in messages:
+            match message:
+                case UserMessage():
+                    self._said += _content(message.content)
+                case ToolResultMessage():
+                    self._result(message)
+                case AssistantMessage():
+                    self._answer(message)
+        if not self._results and not self._said:
+            self._said.append(GO_ON if self._sent else NOTHING_SAID)
+        self._turn()
+        return self._sent
+
+    def _result(self, message: ToolResultMessage) -> None:
+        content = _content(message.content)
+        texts = [each for each in content if isinstance(each, str)]
+        images = [each for each in content if not isinstance(each, str)]
+        text = "\n".join(texts)
+        if message.is_error:
+            self._said += images
+            images = []
+            text = FAILED + (text or NO_OUTPUT)
+        elif not images:
+            text = text or NO_OUTPUT
+        self._results.append(
+            pai.ToolReturnPart(
+                tool_name=self._names.sent(message.name),
+                content=[*([text] if text else []), *images] if images else text,
+                tool_call_id=self._ids.result(message.call_id),
+                outcome="failed" if message.is_error else "success",
+            )
+        )
+
+    def _answer(self, message: AssistantMessage) -> None:
+        found = list(self._parts(message))
+        while found and isinstance(found[-1][0], pai.ThinkingPart):
+            found.pop()
+        if not found:
+            return
+        if not self._sent and not self._results and not self._said:
+            self._said.append(NOTHING_SAID)
+        self._turn()
+        usual = self._marks.usual
+        origin = next((told for _, told in found if told != usual), usual)
+        self._sent.append(
+            pai.ModelResponse(
+                parts=[part for part, _ in found],
+                model_name=self._identity.name if message.model == self._identity else None,
+                provider_name=origin.provider_name if message.model == self._identity else None,
+                canonical_system=origin.canonical_system if message.model == self._identity else None,
+            )
+        )
+
+    def _turn(self) -> None:
+        """Close the user's turn, if there is one."""
+        parts = list(self._results)
+        if self._said:
+            alone = len(self._said) == 1 and isinstance(self._said[0], str)
+            parts.append(pai.UserPromptPart(content=self._said[0] if alone else list(self._said)))
+        if parts:
+            self._sent.append(pai.ModelRequest(parts=parts))
+        self._results, self._said = [], []
+
+    def _parts(self, message: AssistantMessage) -> Iterator[tuple[Foreign, Origin]]:
+        own = message.model == self._identity
+        marks = self._marks
+        for part in message.content:
+            match part:
+                case TextPart():
+                    if part.text.strip():
+                        yield marks.text_back(part) if own else (pai.TextPart(content=part.text), marks.usual)
+                case ThinkingPart():
+                    if own:
+                        yield marks.thinking_back(part)
+                case ToolCallPart():
+                    yield self._call(part, own)
+                case ProviderPart():
+                    back = marks.other_back(part) if own else None
+                    if back is not None and _is_whole(part, message):
+                        yield back
+
+    def _call(self, part: ToolCallPart, own: bool) -> tuple[Foreign, Origin]:
+        name, id, arguments = self._names.sent(part.name), self._ids.call(part.id), sent_arguments(part)
+        if own:
+            return self._marks.call_back(part, name, id, arguments)
+        return pai.ToolCallPart(tool_name=name, args=arguments, tool_call_id=id), self._marks.usual
+
+
+def _is_whole(part: ProviderPart, message: AssistantMessage) -> bool:
+    """Whether what the provider ran itself has its other half in the answer."""
+    halves = ("builtin-tool-call", "builtin-tool-return")
+    if part.data.get("part_kind") not in halves:
+        return True
+    found = {
+        each.data.get("part_kind")
+        for each in message.content
+        if isinstance(each, ProviderPart)
+        and isinstance(each.data, dict)
+        and each.data.get("tool_call_id") == part.data.get("tool_call_id")
+    }
+    return found >= set(halves)
+
+
+def _content(content: Sequence[TextPart | ImagePart]) -> list[Any]:
+    return [shown for part in content if (shown := _item(part)) is not None]
+
+
+def _item(part: TextPart | ImagePart) -> Any:
+    if isinstance(part, TextPart):
+        return part.text if part.text.strip() else None
+    try:
+        data = base64.b64decode(part.data) if part.mime_type in IMAGE_TYPES else b""
+    except (binascii.Error, ValueError):
+        data = b""
+    if not data:
+        return f"(an image of type {part.mime_type or 'unknown'}, which cannot be shown here)"
+    return pai.BinaryContent(data=data, media_type=part.mime_type)
