@@ -48,6 +48,15 @@ def chat_model(client: Any, **options: Any) -> PydanticAIModel:
     return PydanticAIModel(OpenAIChatModel("gpt-test", provider=OpenAIProvider(openai_client=client)), **options)
 
 
+def chat_breaches(body: dict[str, Any]) -> list[str]:
+    """What the interface would refuse. ``content`` may be null beside calls, as pydantic-ai has it."""
+    bare = [
+        {name: value for name, value in each.items() if name != "content" or value is not None or not each.get("tool_calls")}
+        for each in body["messages"]
+    ]
+    return CHAT.breaches({**body, "messages": bare})
+
+
 @asynccontextmanager
 async def anthropic(answers: Sequence[ProviderAnswer]) -> AsyncIterator[ModelPlace]:
     with Provider(*(anthropic_place.said(answer, cut=False) for answer in answers)) as provider:
@@ -64,7 +73,7 @@ async def chat(answers: Sequence[ProviderAnswer]) -> AsyncIterator[ModelPlace]:
             yield ModelPlace(
                 model=chat_model(client), sent=lambda: [each.data.decode() for each in server.requests]
             )
-        assert [breach for each in server.requests for breach in CHAT.breaches(each.body)] == []
+        assert [breach for each in server.requests for breach in chat_breaches(each.body)] == []
 
 
 def said_by_chat(answer: ProviderAnswer) -> Reply:

@@ -134,15 +134,14 @@ class PydanticAIModel:
         return made
 
     def _sent(self, request: ModelRequest, model: Foreign, marks: Marks) -> SentRequest:
-        """The request in pydantic-ai's terms, prepared for this model."""
+        """The request in pydantic-ai's terms, as this model takes it."""
         profile = _profile(model)
         settings = dict(self._settings)
         if "max_retries" not in getattr(model, "unsupported_settings", ()):
             settings["max_retries"] = 0
         native = self._native_output and bool(profile.get("supports_json_schema_output"))
-        options = Options(settings, self._headers, self._native_tools, native)
-        sent = sent_request(request, options, marks, self._identity)
-        return sent._replace(messages=model.prepare_messages(sent.messages, sent.parameters))
+        options = Options(settings, self._headers, self._native_tools, native, profile.get("tool_call_id_length"))
+        return sent_request(request, options, marks, self._identity)
 
 
 class _Stream(AnswerStream):
@@ -189,6 +188,8 @@ class _Stream(AnswerStream):
 
     def _finish(self) -> AssistantMessage | None:
         """The answer, if its provider said why it ends; what is missing behind that is its usage at most."""
+        if self._context is None:
+            return None
         response = self._response.get()
         told = response.finish_reason is not None or bool((response.provider_details or {}).get("finish_reason"))
         if getattr(self._response, "_has_finish_reason", True) is False:

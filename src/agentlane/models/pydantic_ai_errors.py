@@ -80,7 +80,11 @@ def failure_of(error: Exception, *, begun: bool) -> ModelError | None:
 def _of_status(error: Exception, status: int) -> ModelError:
     headers = getattr(error, "headers", None) or {}
     body = getattr(error, "body", None)
-    return error_of_status(status, headers if isinstance(headers, Mapping) else {}, body, _said(error, body))
+    found = error_of_status(status, headers if isinstance(headers, Mapping) else {}, body, _said(error, body))
+    if not getattr(error, "in_stream", False):
+        return found
+    text = str(found).replace(f"the provider answered {status}", "the provider ended the answer", 1)
+    return ModelError(text, kind=found.kind, retryable=found.retryable, retry_after_ms=found.retry_after_ms)
 
 
 def _of_answer(error: Exception, text: str, *, begun: bool) -> ModelError:

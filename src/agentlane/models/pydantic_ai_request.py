@@ -3,7 +3,8 @@
 - What stands between two answers is one request of pydantic-ai's: results of calls first, then what the user said. The
   first and the last message are the user's; where nobody said anything, a few words say so.
 - Text of nothing but white space is left out, and a result of nothing else says that there was no output.
-- A result that is an error says so in words, since not every provider has a mark for it, and its images follow behind.
+- A result that is an error is marked as one, which pydantic-ai says in words where a provider has no mark for it. It
+  holds text only: its images follow behind.
 - An answer does not end in reasoning. Reasoning and opaque parts go back to the model that gave them, as they came.
 - Ids of calls and names of tools are of ``A-Z a-z 0-9 _ -``, at most 64 of them: others are written so, and names are
   read back. Ids are unique.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from pydantic_ai import messages as pai
@@ -42,7 +44,6 @@ from agentlane.models.answering import sent_arguments
 from agentlane.models.pydantic_ai_marks import Foreign, Marks, Origin
 from agentlane.models.sent_names import SentIds, SentNames
 
-FAILED = "[error] "
 NO_OUTPUT = "(no output)"
 NOTHING_SAID = "(nothing was said)"
 GO_ON = "(go on)"
@@ -68,6 +69,8 @@ class Options(NamedTuple):
     native_tools: Sequence[Foreign]
     native_output: bool
     """Whether the provider takes a schema for the answer; else the model is told of it in words."""
+    id_length: int | None = None
+    """How long ids of calls have to be, in letters and digits, where the provider wants just that."""
 
 
 def sent_request(request: ModelRequest, options: Options, marks: Marks, identity: ModelIdentity) -> SentRequest:
@@ -96,14 +99,15 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
     parameters = ModelRequestParameters(
         function_tools=tools, native_tools=list(options.native_tools), **_output(request.output, options.native_output)
     )
-    messages = _Conversation(identity, names, marks).of(request.messages)
+    messages = _Conversation(identity, names, marks, options.id_length).of(request.messages)
     messages[-1].instructions = request.instructions if request.instructions.strip() else None
     return SentRequest(messages, settings, parameters, names)
 
 
 def _defined(name: str, description: str, parameters: dict[str, Any]) -> Foreign:
     # strict=False: a provider's strict form would make of it a schema of other arguments.
-    return ToolDefinition(name=name, description=description, parameters_json_schema=parameters, strict=False)
+    described = description if description.strip() else f"The tool {name}."  # an empty one is refused by some
+    return ToolDefinition(name=name, description=described, parameters_json_schema=parameters, strict=False)
 
 
 def _shown(messages: Sequence[Message], names: SentNames) -> list[Foreign]:
@@ -122,10 +126,11 @@ def _output(output: OutputSchema | None, native: bool) -> dict[str, Any]:
 class _Conversation:
     """Messages as pydantic-ai has them: requests and responses in turn."""
 
-    def __init__(self, identity: ModelIdentity, names: SentNames, marks: Marks) -> None:
+    def __init__(self, identity: ModelIdentity, names: SentNames, marks: Marks, id_length: int | None) -> None:
         self._identity = identity
         self._names = names
         self._marks = marks
+        self._id_length = id_length
         self._ids = SentIds()
         self._sent: list[Foreign] = []
         self._results: list[Foreign] = []
@@ -153,14 +158,13 @@ class _Conversation:
         if message.is_error:
             self._said += images
             images = []
-            text = FAILED + (text or NO_OUTPUT)
-        elif not images:
+        if not images:
             text = text or NO_OUTPUT
         self._results.append(
             pai.ToolReturnPart(
                 tool_name=self._names.sent(message.name),
                 content=[*([text] if text else []), *images] if images else text,
-                tool_call_id=self._ids.result(message.call_id),
+                tool_call_id=self._fitting(self._ids.result(message.call_id)),
                 outcome="failed" if message.is_error else "success",
             )
         )
@@ -214,10 +218,18 @@ class _Conversation:
                         yield back
 
     def _call(self, part: ToolCallPart, own: bool) -> tuple[Foreign, Origin]:
-        name, id, arguments = self._names.sent(part.name), self._ids.call(part.id), sent_arguments(part)
+        name, arguments = self._names.sent(part.name), sent_arguments(part)
+        id = self._fitting(self._ids.call(part.id))
         if own:
             return self._marks.call_back(part, name, id, arguments)
         return pai.ToolCallPart(tool_name=name, args=arguments, tool_call_id=id), self._marks.usual
+
+
+    def _fitting(self, id: str) -> str:
+        """The id, or one of the length that the provider wants; the same for the same id."""
+        if self._id_length is None or (len(id) == self._id_length and id.isalnum()):
+            return id
+        return sha256(id.encode()).hexdigest()[: self._id_length]
 
 
 def _is_whole(part: ProviderPart, message: AssistantMessage) -> bool:
