@@ -11,12 +11,12 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import httpx2
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
-from agentlane import Agent, NoActiveOperation, Prompt, RetryPolicy, Tool, ToolContext, open_session
+from agentlane import Agent, Model, NoActiveOperation, Prompt, RetryPolicy, Tool, ToolContext, open_session
 from agentlane.models.anthropic import AnthropicModel
 from tests.wire.anthropic_format import answer, text, thinking, tool
 from tests.wire.server import sse
@@ -24,7 +24,17 @@ from tests.wire.server import sse
 THINKING = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 
-def agent(client: AsyncAnthropic, begun: Callable[[str], bool]) -> Agent:
+def own_model(client: AsyncAnthropic) -> Model:
+    """The adapter's model."""
+    return AnthropicModel("claude-test", client=client)
+
+
+def agent(
+    client: AsyncAnthropic,
+    begun: Callable[[str], bool],
+    make_model: Callable[[AsyncAnthropic], Model] = own_model,
+    settings: Mapping[str, object] = THINKING,
+) -> Agent:
     """The agent of every life. ``begun`` is told of each start of a tool, and says whether it is to come to its end."""
 
     def make(name: str, replay: str) -> Tool:
@@ -36,10 +46,10 @@ def agent(client: AsyncAnthropic, begun: Callable[[str], bool]) -> Agent:
         return Tool(name, run, replay=replay)  # type: ignore[arg-type]
 
     return Agent(
-        model=AnthropicModel("claude-test", client=client),
+        model=make_model(client),
         tools=[make("look", "safe"), make("change", "never")],
         instructions="Work.",
-        settings=THINKING,
+        settings=settings,
         retry=RetryPolicy(attempts=3, base_ms=0),
     )
 
@@ -48,7 +58,7 @@ def client_at(url: str) -> AsyncAnthropic:
     return AsyncAnthropic(api_key="key", base_url=url, http_client=DefaultAsyncHttpxClient(base_url=url, verify=False))
 
 
-async def live(url: str, target: str, ends: bool) -> None:
+async def live(url: str, target: str, ends: bool, made: Callable[..., Agent]) -> None:
     """Go on with what is open, or begin."""
 
     def begun(what: str) -> bool:
@@ -56,7 +66,7 @@ async def live(url: str, target: str, ends: bool) -> None:
         return ends
 
     async with client_at(url) as client, open_session(target, durability="process") as session:
-        lane = await session.lane("main", agent(client, begun))
+        lane = await session.lane("main", made(client, begun))
         try:
             await lane.drive()
         except NoActiveOperation:
@@ -81,7 +91,7 @@ async def warm_up() -> None:
             assert result.text == "e", result
 
 
-def main() -> None:
+def main(made: Callable[..., Agent] = agent) -> None:
     asyncio.run(warm_up())
     gc.freeze()
     for line in sys.stdin:
@@ -90,7 +100,7 @@ def main() -> None:
         if pid == 0:
             tell(f"pid {os.getpid()}")
             try:
-                asyncio.run(live(job["url"], job["target"], job["ends"]))
+                asyncio.run(live(job["url"], job["target"], job["ends"], made))
             finally:
                 os._exit(0)
         _, status = os.waitpid(pid, 0)

@@ -51,7 +51,11 @@ def chat_model(client: Any, **options: Any) -> PydanticAIModel:
 def chat_breaches(body: dict[str, Any]) -> list[str]:
     """What the interface would refuse. ``content`` may be null beside calls, as pydantic-ai has it."""
     bare = [
-        {name: value for name, value in each.items() if name != "content" or value is not None or not each.get("tool_calls")}
+        {
+            name: value
+            for name, value in each.items()
+            if name != "content" or value is not None or not each.get("tool_calls")
+        }
         for each in body["messages"]
     ]
     return CHAT.breaches({**body, "messages": bare})
@@ -70,9 +74,7 @@ async def anthropic(answers: Sequence[ProviderAnswer]) -> AsyncIterator[ModelPla
 async def chat(answers: Sequence[ProviderAnswer]) -> AsyncIterator[ModelPlace]:
     with WireServer(list(map(said_by_chat, answers))) as server:
         async with openai_client(server.url) as client:
-            yield ModelPlace(
-                model=chat_model(client), sent=lambda: [each.data.decode() for each in server.requests]
-            )
+            yield ModelPlace(model=chat_model(client), sent=lambda: [each.data.decode() for each in server.requests])
         assert [breach for each in server.requests for breach in chat_breaches(each.body)] == []
 
 
@@ -88,7 +90,10 @@ def said_by_chat(answer: ProviderAnswer) -> Reply:
         for part in answer.parts
         if not isinstance(part, TextPart | ThinkingPart)
     ]
-    usage = answer.usage and {"prompt_tokens": answer.usage.input_tokens, "completion_tokens": answer.usage.output_tokens}
+    usage = answer.usage and {
+        "prompt_tokens": answer.usage.input_tokens,
+        "completion_tokens": answer.usage.output_tokens,
+    }
     reasoned = {"reasoning_content": thought} if thought else {}
     events = chat_events(text, *calls, finish=FINISH.get(answer.ends, "stop"), usage=usage, **reasoned)
     if answer.ends in FINISH:

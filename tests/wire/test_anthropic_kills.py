@@ -4,11 +4,6 @@ next one makes requests that the provider takes, and in which no call runs twice
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +16,7 @@ from agentlane.testing import check_invariants
 from tests.wire import anthropic_life
 from tests.wire.anthropic_format import answer, redacted, reply, text, thinking, tool
 from tests.wire.anthropic_rules import Provider
+from tests.wire.lives import Lives, results
 
 DISKS = {"jsonl": "s.jsonl", "sqlite": "s.db"}
 ASKED = answer(
@@ -34,57 +30,9 @@ ASKED = answer(
 DONE = answer(thinking("so", signature="signed-2"), text("do", "ne"))
 
 
-class Lives:
-    """Children, one after another, of a process that has loaded everything."""
-
-    def __init__(self) -> None:
-        self._mother = subprocess.Popen(
-            [sys.executable, anthropic_life.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        self._child = 0
-
-    def begin(self, provider: Provider, target: Path, *, ends: bool = True) -> None:
-        """A child begins; its tools come to their ends, or never do."""
-        assert self._mother.stdin is not None
-        job = {"url": provider.url, "target": str(target), "ends": ends}
-        self._mother.stdin.write(json.dumps(job) + "\n")
-        self._mother.stdin.flush()
-        self._child = int(self._line().split()[1])
-
-    def begun(self, count: int) -> list[str]:
-        """The next tools that begin."""
-        return [self._line().removeprefix("begun ") for _ in range(count)]
-
-    def kill(self) -> list[str]:
-        """Kill the child; gives the tools that began and were not asked for."""
-        os.kill(self._child, signal.SIGKILL)
-        lines = []
-        while not (line := self._line()).startswith("end"):
-            lines.append(line.removeprefix("begun "))
-        assert line == f"end {signal.SIGKILL.value}"
-        return lines
-
-    def close(self) -> None:
-        with self._mother:
-            assert self._mother.stdin is not None
-            self._mother.stdin.close()
-            if self._mother.wait(60):
-                pytest.fail("the mother of all children failed")
-
-    def _line(self) -> str:
-        assert self._mother.stdout is not None
-        line = self._mother.stdout.readline()
-        assert line, "the mother of all children is gone"
-        return line.strip()
-
-
 @pytest.fixture(scope="module")
 def lives() -> Iterator[Lives]:
-    found = Lives()
+    found = Lives(anthropic_life.__file__)
     yield found
     found.close()
 
@@ -108,12 +56,6 @@ async def finish(provider: Provider, target: Path) -> tuple[str, list[str], list
         await lane.run("and more")
         assert await check_invariants(session) == []
     return answers[-1].text, began, [m.error.code for m in answers if m.error]
-
-
-def results(provider: Provider) -> list[str]:
-    """What the last request says of each call."""
-    blocks = [block for turn in provider.bodies[-1]["messages"] for block in turn["content"]]
-    return [block["content"][0]["text"] for block in blocks if block["type"] == "tool_result"]
 
 
 # Behind how many events of an answer to kill: inside its reasoning, its text, its calls, and before its last event.

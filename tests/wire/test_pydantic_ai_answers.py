@@ -1,5 +1,5 @@
-"""Claim: what pydantic-ai streams becomes frames and a message that say the same, however it is cut; a failure is told as
-what it is; and what a provider has to get back goes back to it as it came.
+"""Claim: what pydantic-ai streams becomes frames and a message that say the same, however it is cut; a failure is told
+as what it is; and what a provider has to get back goes back to it as it came.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from agentlane import (
     AssistantMessage,
     ImagePart,
     ModelError,
+    OutputSchema,
     PartStart,
     ProviderPart,
     TextPart,
@@ -37,16 +38,14 @@ from agentlane.models.prices import Prices
 from agentlane.models.pydantic_ai import PAUSES_MAX, PydanticAIModel
 from tests.wire.asking import Answered, ask, request, said
 from tests.wire.openai_answers import chat, chat_events, deltas
-from tests.wire.pydantic_ai_places import chat_breaches, chat_model, openai_client
 from tests.wire.pydantic_ai_drawn import DrawnModel
+from tests.wire.pydantic_ai_places import chat_breaches, chat_model, openai_client
 from tests.wire.server import Reply, WireServer, every, failure, sse
 
 TEXT = "Grüße 🙂 in\nzwei Zeilen"
 ARGUMENTS = '{"path": "ä/🙂.txt", "lines": [1, 2]}'
 USAGE = Usage(input_tokens=120, output_tokens=30, cache_read_tokens=100, cache_write_tokens=8, reasoning_tokens=20)
-EVENTS = chat_events(
-    TEXT, ("call_a", "read", ARGUMENTS), ("call_b", "now", "{}"), reasoning_content="let me see"
-)
+EVENTS = chat_events(TEXT, ("call_a", "read", ARGUMENTS), ("call_b", "now", "{}"), reasoning_content="let me see")
 LOOK = ToolDefinition(name="files/look", description="", parameters={})
 
 
@@ -99,7 +98,11 @@ async def test_an_answer_is_whole_wherever_its_bytes_are_cut(length: int) -> Non
     assert (plain(found.message), found.message.stop_reason) == (WHOLE, "tool_calls")
     assert found.message.usage == USAGE
     assert found.shown == "let me see" + TEXT + ARGUMENTS + "{}"
-    assert [frame.kind for frame in found.frames if isinstance(frame, PartStart)] == ["thinking", "text", *["tool_call"] * 2]
+    assert [frame.kind for frame in found.frames if isinstance(frame, PartStart)] == [
+        "thinking",
+        "text",
+        *["tool_call"] * 2,
+    ]
 
 
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
@@ -135,7 +138,13 @@ async def test_an_answer_that_said_why_it_ends_is_whole_even_if_its_usage_never_
 
 @pytest.mark.parametrize(
     ("arguments", "expected", "text"),
-    [("", {}, None), ('{"a": ', None, '{"a": '), ("[1]", None, "[1]"), ("null", None, "null"), ("[" * 999, None, "[" * 999)],
+    [
+        ("", {}, None),
+        ('{"a": ', None, '{"a": '),
+        ("[1]", None, "[1]"),
+        ("null", None, "null"),
+        ("[" * 999, None, "[" * 999),
+    ],
 )
 async def test_arguments_are_an_object_or_text(arguments: str, expected: Any, text: Any) -> None:
     found = await answered(chat("", ("a", "f", arguments)))
@@ -188,7 +197,12 @@ async def test_a_limit_of_tokens_is_a_length_and_half_a_call_stays_half() -> Non
 
 
 FAILURES: dict[str, tuple[Reply, str, bool, int | None]] = {
-    "no key": (failure(401, {"error": {"message": "no", "code": "invalid_api_key"}}), "authentication_failed", False, None),
+    "no key": (
+        failure(401, {"error": {"message": "no", "code": "invalid_api_key"}}),
+        "authentication_failed",
+        False,
+        None,
+    ),
     "denied": (failure(403, {"error": {"message": "no"}}), "permission_denied", False, None),
     "no model": (failure(404, {"error": {"message": "no", "code": "model_not_found"}}), "not_found", False, None),
     "bad": (failure(422, {"error": {"message": "no"}}), "invalid_request", False, None),
@@ -198,7 +212,12 @@ FAILURES: dict[str, tuple[Reply, str, bool, int | None]] = {
         False,
         None,
     ),
-    "unpaid": (failure(429, {"error": {"message": "no", "code": "insufficient_quota"}}), "quota_exhausted", False, None),
+    "unpaid": (
+        failure(429, {"error": {"message": "no", "code": "insufficient_quota"}}),
+        "quota_exhausted",
+        False,
+        None,
+    ),
     "rate": (failure(429, {"error": {"message": "slow"}}, retry_after="7"), "rate_limited", True, 7_000),
     "rate in ms": (failure(429, {"error": {"message": "slow"}}, retry_after_ms="1500"), "rate_limited", True, 1_500),
     "overloaded": (failure(529, {"error": {"message": "busy"}}), "overloaded", True, None),
@@ -324,8 +343,6 @@ async def test_a_conversation_of_everything_is_one_that_the_interface_takes() ->
 
 
 async def test_the_output_type_is_handed_on_or_told_in_words() -> None:
-    from agentlane import OutputSchema
-
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     given = request(output=OutputSchema(name="number", schema=schema))
     async with wire(chat('{"n": 1}')) as (server, model):
@@ -344,15 +361,21 @@ async def test_the_output_type_is_handed_on_or_told_in_words() -> None:
 SEARCH = pai.NativeToolCallPart(
     tool_name="web_search", args={"query": "q"}, tool_call_id="ws", provider_name="drawn", provider_details={"k": [1]}
 )
-FOUND = pai.NativeToolReturnPart(tool_name="web_search", content={"status": "ok"}, tool_call_id="ws", provider_name="drawn")
+FOUND = pai.NativeToolReturnPart(
+    tool_name="web_search", content={"status": "ok"}, tool_call_id="ws", provider_name="drawn"
+)
 DRAWN = [
-    pai.ThinkingPart(content="hm", id="rs_1", signature="sealed+/==", provider_name="drawn", provider_details={"d": {"e": 1}}),
+    pai.ThinkingPart(
+        content="hm", id="rs_1", signature="sealed+/==", provider_name="drawn", provider_details={"d": {"e": 1}}
+    ),
     pai.ThinkingPart(content="", id="redacted_thinking", signature="hidden", provider_name="drawn"),
     SEARCH,
     FOUND,
     pai.TextPart(content="so", id="msg_1", provider_name="drawn", provider_details={"phase": "x"}),
     pai.FilePart(content=pai.BinaryContent(data=b"\x00\xff", media_type="image/png"), provider_name="drawn"),
-    pai.ToolCallPart(tool_name="look", args={"a": 1}, tool_call_id="c", id="fc_1", provider_name="drawn", provider_details={"t": "s"}),
+    pai.ToolCallPart(
+        tool_name="look", args={"a": 1}, tool_call_id="c", id="fc_1", provider_name="drawn", provider_details={"t": "s"}
+    ),
 ]
 
 

@@ -41,14 +41,12 @@ from agentlane.testing import ManualClock, ScriptedModel, check_invariants, thin
 from agentlane.testing import call as scripted_call
 from agentlane.testing import say as scripted_say
 from tests.wire.anthropic_client import client_of
-from tests.wire.anthropic_format import answer, error, error_event, redacted, reply, text, whole
+from tests.wire.anthropic_format import answer, error, error_event, redacted, reply, text
 from tests.wire.anthropic_format import thinking as thought
 from tests.wire.anthropic_format import tool as calls
 from tests.wire.anthropic_rules import Provider
-from tests.wire.openai_answers import chat, chat_events, deltas
-from tests.wire.openai_apis import CHAT
-from tests.wire.pydantic_ai_places import anthropic_model, chat_model, openai_client
-from tests.wire.server import Reply, WireServer, failure
+from tests.wire.pydantic_ai_places import anthropic_model
+from tests.wire.server import Reply
 
 # pydantic-ai warns where a provider counts nothing.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic_ai.exceptions.UsageExtractionFailedWarning")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -20,16 +21,16 @@ from agentlane.models.answering import AnswerStream
 from agentlane.models.prices import Prices
 
 try:
-    import pydantic_ai
+    from pydantic_ai import direct, models
+    from pydantic_ai.providers import infer_provider_class
 except ModuleNotFoundError as missing:
     from agentlane.models.names import how_to_install
 
+    if missing.name != "pydantic_ai":
+        raise
     raise ModuleNotFoundError(
         f"the package 'pydantic_ai' is not installed; {how_to_install('pydantic-ai')}", name="pydantic_ai"
     ) from missing
-
-from pydantic_ai import direct, models
-from pydantic_ai.providers import infer_provider_class
 
 from agentlane.models.pydantic_ai_answer import Answer
 from agentlane.models.pydantic_ai_errors import failure_of
@@ -40,6 +41,8 @@ PAUSES_MAX = 16
 """How often the provider may pause in one answer, at its own tools."""
 DRAIN_S = 0.25
 """How long what pydantic-ai has suspended inside a stream is waited for, once its connection is closed."""
+
+_KEY = re.compile(r"key|credential|token|log ?in", re.IGNORECASE)
 
 
 class PydanticAIModel:
@@ -57,8 +60,8 @@ class PydanticAIModel:
       provider takes one; else, and with False, the model is told of it in words.
     - ``ends_without_reason`` takes a stream that ends for one that is whole although nothing said why it ended, for
       servers that never say. None does so where the answer is of no server, as of pydantic-ai's ``FunctionModel``.
-    - ``timeout_ms`` bounds each wait for more of an answer, as far as the provider's SDK takes it (pydantic-ai's default
-      is ten minutes). ``prices`` give answers a cost; else it is unknown. ``headers`` go with each request.
+    - ``timeout_ms`` bounds each wait for more of an answer, where the provider's SDK takes that (without it, ten
+      minutes in most). ``prices`` give answers a cost; else it is unknown. ``headers`` go with each request.
 
     One object serves many lanes, and event loops one after another. ``InvalidDefinition`` for options that cannot work,
     for a name that pydantic-ai does not know, and where the SDK of its provider is not installed.
@@ -164,8 +167,9 @@ class _Stream(AnswerStream):
     async def _send(self) -> None:
         try:
             self._current = model = self._model._current()
-        except Exception as error:  # no key, or none that can be read
-            raise ModelError(f"no model: {error}", kind="authentication_failed", sent=False) from error
+        except Exception as error:  # no key, above all
+            kind = "authentication_failed" if _KEY.search(str(error)) else "invalid_request"
+            raise ModelError(f"no request can be made: {error}", kind=kind, sent=False) from error
         marks = Marks(Origin(model.system, getattr(model, "_canonical_system_stamp", None)))
         self._sent = self._model._sent(self._request, model, marks)
         self._answer = Answer(self.parts, self._sent.names, marks, self._model._prices)

@@ -1,7 +1,7 @@
 """pydantic-ai's stream of events as frames and the settled answer. Pure: events in, frames out; no I/O.
 
-- Deltas are shown as they come. Parts end with the answer: pydantic-ai says earlier that a part has ended, and may still
-  add to it, or does so for one that broke off.
+- Deltas are shown as they come. Parts end with the answer: where pydantic-ai says that one has ended, it may still add
+  to it, and it says so of one that broke off.
 - An answer has ended once its provider said why. pydantic-ai makes up a reason where some server gave none.
 - A pause of the provider's own tools is no end: the answer goes on in the next response (``paused``).
 """

@@ -119,9 +119,7 @@ def _as_told(known: ModelError, error: Exception, names: list[str]) -> ModelErro
     sent = known.sent and getattr(error, "phase", None) not in _NEVER_SENT
     if (kind, retryable, wait_ms, sent) == (known.kind, known.retryable, known.retry_after_ms, known.sent):
         return known
-    return ModelError(
-        str(known), kind=kind, retryable=retryable, retry_after_ms=wait_ms, sent=sent, usage=known.usage
-    )
+    return ModelError(str(known), kind=kind, retryable=retryable, retry_after_ms=wait_ms, sent=sent, usage=known.usage)
 
 
 def _of_several(errors: list[Exception], *, begun: bool) -> ModelError | None:

@@ -1,4 +1,4 @@
-"""What pydantic-ai keeps beside a part's text and has to get back: ids, signatures, details, and parts that only it knows.
+"""What pydantic-ai keeps beside a part's text and has to get back: ids, signatures, details, parts that only it knows.
 
 Its own adapter of messages writes and reads all of it, so that what goes back is what came. A part keeps it in its
 ``signature``: the provider's as it is where there is nothing else to keep, and otherwise as JSON under one key.

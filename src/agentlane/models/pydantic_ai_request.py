@@ -224,7 +224,6 @@ class _Conversation:
             return self._marks.call_back(part, name, id, arguments)
         return pai.ToolCallPart(tool_name=name, args=arguments, tool_call_id=id), self._marks.usual
 
-
     def _fitting(self, id: str) -> str:
         """The id, or one of the length that the provider wants; the same for the same id."""
         if self._id_length is None or (len(id) == self._id_length and id.isalnum()):
