@@ -39,6 +39,7 @@ RECOVERY = "tests/crash/test_recovery.py"
 TRANSCRIPT = "tests/crash/test_transcript.py"
 CLOSE = "tests/crash/test_close.py"
 ANTHROPIC = "tests/wire/test_anthropic_lane.py"
+PYDANTIC_AI = "tests/wire/test_pydantic_ai_lanes.py"
 STORMS = "tests/races/test_concurrency.py::test_storms"
 INTERRUPTED = "tests/cases/test_interrupted.py"
 ANSWERS = "tests/cases/test_answers.py"
@@ -118,6 +119,7 @@ case(
     f"{ANSWERS}::test_a_call_that_the_provider_runs_itself_is_never_run_here",
     "tests/wire/test_anthropic_stream.py::test_what_the_provider_ran_itself_and_what_it_cites_go_back_as_they_came",
     "tests/wire/test_anthropic_requests.py::test_a_call_that_the_provider_runs_goes_back_with_its_result_and_never_dangling",
+    "tests/wire/test_pydantic_ai_answers.py::test_what_the_provider_ran_goes_back_whole_or_not_at_all",
     "tests/machine/test_context.py::test_only_what_the_rules_name_is_left_out",
     f"{WIRE}/test_openai_input.py::test_what_the_providers_own_tools_did_goes_back_only_where_it_is_complete",
 )
@@ -130,6 +132,7 @@ case(
     "tests/machine/test_context.py::test_answers_without_content_and_entries_of_applications_are_left_out",
     f"{WIRE}/test_openai_lanes.py::test_failures_are_kept_and_never_sent",
     f"{ANTHROPIC}::test_five_failures_poison_nothing",
+    f"{PYDANTIC_AI}::test_five_failures_poison_nothing",
 )
 case(
     "R15",
@@ -166,6 +169,7 @@ case(
     f"{TRANSCRIPT}::test_a_retry_starts_from_nothing",
     f"{WIRE}/test_openai_lanes.py::test_a_retry_begins_anew_and_its_tool_runs_once",
     f"{ANTHROPIC}::test_a_cut_in_an_emoji_and_arguments_in_pieces_do_not_run_twice",
+    f"{PYDANTIC_AI}::test_a_cut_in_an_emoji_and_arguments_in_pieces_do_not_run_twice",
 )
 case(
     "R22",
@@ -188,6 +192,7 @@ case(
     f"{RECOVERY}::test_a_tool_that_is_gone_before_its_call_began_gets_a_plain_error",
     f"{RECOVERY}::test_a_call_runs_again_only_if_it_was_and_is_declared_repeatable",
     f"{ANTHROPIC}::test_tools_that_are_gone_after_a_reopening_leave_a_request_that_is_taken",
+    f"{PYDANTIC_AI}::test_tools_that_are_gone_after_a_reopening_leave_a_request_that_is_taken",
 )
 case(
     "R26",
@@ -416,6 +421,7 @@ case(
     f"{ODD}::test_copies_of_every_kind_are_the_same_in_every_store",
     "tests/skills/test_accepting.py::test_odd_text_in_arguments_is_stored_by_the_rule_for_all_text",
     f"{ANTHROPIC}::test_parallel_calls_with_every_kind_of_result_and_ids_of_every_kind",
+    f"{PYDANTIC_AI}::test_parallel_calls_with_every_kind_of_result_and_ids_of_every_kind",
 )
 case(
     "R69",
@@ -561,6 +567,7 @@ case(
     f"{TRANSCRIPT}::test_a_stream_that_just_ends_is_an_error",
     f"{WIRE}/test_openai_answers.py::test_an_answer_that_breaks_off_is_a_cut_one",
     f"{ANTHROPIC}::test_failures_of_every_kind_are_tried_again_and_leave_nothing_in_the_next_request",
+    f"{PYDANTIC_AI}::test_failures_of_every_kind_are_tried_again_and_leave_nothing_in_the_next_request",
 )
 case(
     "R94",
@@ -649,6 +656,7 @@ case(
     f"{RECOVERY}::test_usage_that_was_seen_before_a_death_is_kept",
     "tests/races/test_abort.py::test_request_intent_then_abort",
     f"{ANTHROPIC}::test_failures_of_every_kind_are_tried_again_and_leave_nothing_in_the_next_request",
+    f"{PYDANTIC_AI}::test_failures_of_every_kind_are_tried_again_and_leave_nothing_in_the_next_request",
 )
 case(
     "R118",

@@ -17,7 +17,10 @@ pytest.importorskip("openai")
 
 from pydantic_ai import messages as pai
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from agentlane import (
     AssistantMessage,
@@ -340,6 +343,28 @@ async def test_a_conversation_of_everything_is_one_that_the_interface_takes() ->
     thought = [each.get("reasoning_content") for each in messages if each["role"] == "assistant"]
     assert thought[-1] == "hm", "reasoning goes back to the model whose it is, in the field that it came in"
     assert json.dumps(messages).count("aGk=") == 3 and "cannot be shown" in json.dumps(messages)
+
+
+async def test_what_a_model_is_known_not_to_take_is_not_sent() -> None:
+    """Ids of nine characters, as one provider wants them, and images that a model cannot see."""
+    profile = ModelProfile(tool_call_id_length=9, supports_image_input=False)
+    pixel = ImagePart(data="aGk=", mime_type="image/png")
+    calls = tuple(ToolCallPart(id=id, name="look", arguments={}) for id in ("call_1", "123456789"))
+    results = tuple(ToolResultMessage(call_id=call.id, name="look", content=(pixel,)) for call in calls)
+    with WireServer([chat("ok")]) as server:
+        async with openai_client(server.url) as client:
+            model = PydanticAIModel(
+                OpenAIChatModel("gpt-test", provider=OpenAIProvider(openai_client=client), profile=profile)
+            )
+            asked = AssistantMessage(content=calls, stop_reason="tool_calls")
+            found = await ask(model, request(said("go"), asked, *results, UserMessage(content=(pixel,))))
+
+    assert found.error is None
+    body = server.requests[0].body
+    assert chat_breaches(body) == []
+    ids = [call["id"] for call in body["messages"][1]["tool_calls"]]
+    assert [len(id) for id in ids] == [9, 9] and ids[1] == "123456789" and ids[0].isalnum()
+    assert json.dumps(body).count("cannot be shown here") == 3 and "aGk" not in json.dumps(body)
 
 
 async def test_the_output_type_is_handed_on_or_told_in_words() -> None:

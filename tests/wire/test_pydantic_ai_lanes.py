@@ -46,7 +46,7 @@ from tests.wire.anthropic_format import thinking as thought
 from tests.wire.anthropic_format import tool as calls
 from tests.wire.anthropic_rules import Provider
 from tests.wire.pydantic_ai_places import anthropic_model
-from tests.wire.server import Reply
+from tests.wire.server import Reply, sse
 
 # pydantic-ai warns where a provider counts nothing.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic_ai.exceptions.UsageExtractionFailedWarning")
@@ -310,6 +310,27 @@ async def test_a_wait_that_the_provider_asks_for_is_kept(tmp_path: Path) -> None
         assert waiting.reasons[0].error.code == "rate_limited"
         clock.advance(7_000 + 60_000)
         assert (await b.lane.resume()).text == "b"
+
+
+async def test_a_cut_in_an_emoji_and_arguments_in_pieces_do_not_run_twice(tmp_path: Path) -> None:
+    """The first attempt is cut inside the arguments; the second is whole. Nothing of the one is in the other."""
+    ran: list[str] = []
+
+    @tool
+    async def write(body: str) -> str:
+        ran.append(body)
+        return "x" * 3 + "😀" * 10
+
+    first = sse(*answer(text("Hel"), calls("write", None, id="1", pieces=['{"body":"pri', "😀"]))[:-3], named=True)
+    second = answer(calls("write", None, id="1", pieces=['{"body":"print', '(1)😀"}']))
+    script = [Reply(pieces=[first[:-9]], end="cut"), second, answer(text("done"))]
+    async with bench("memory", tmp_path, *script, tools=[write], max_result_bytes=10) as b:
+        result = await b.lane.run("go")
+
+    assert (ran, result.text) == (["print(1)😀"], "done")
+    sent = b.provider.bodies[-1]["messages"]
+    assert sent[1]["content"] == [{"type": "tool_use", "id": "1", "name": "write", "input": {"body": "print(1)😀"}}]
+    assert sent[2]["content"][0]["content"][0]["text"].startswith("xxx😀")
 
 
 async def test_calls_of_an_answer_that_was_cut_by_its_limit_never_run_and_are_answered(tmp_path: Path) -> None:

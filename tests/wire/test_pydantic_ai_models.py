@@ -173,6 +173,7 @@ RAISED: dict[str, tuple[Exception, bool, str, bool, bool]] = {
         True,
     ),
     "never again": (HTTP(500, "m", headers={"x-should-retry": "false"}), False, "server_error", False, True),
+    "not there": (NotImplementedError("no files"), False, "invalid_request", False, False),
     "an SDK's own": (TimeoutError("slow"), False, "timeout", True, True),
 }
 

@@ -143,7 +143,8 @@ class PydanticAIModel:
         if "max_retries" not in getattr(model, "unsupported_settings", ()):
             settings["max_retries"] = 0
         native = self._native_output and bool(profile.get("supports_json_schema_output"))
-        options = Options(settings, self._headers, self._native_tools, native, profile.get("tool_call_id_length"))
+        length, images = profile.get("tool_call_id_length"), bool(profile.get("supports_image_input", True))
+        options = Options(settings, self._headers, self._native_tools, native, length, images)
         return sent_request(request, options, marks, self._identity)
 
 

@@ -49,9 +49,11 @@ def failure_of(error: Exception, *, begun: bool) -> ModelError | None:
     if isinstance(members, tuple | list) and members:
         return _of_several([each for each in members if isinstance(each, Exception)], begun=begun)
     names = [each.__name__ for each in type(error).__mro__ if each.__module__.partition(".")[0] == _ITS_OWN]
+    text = str(error)[:MESSAGE_LENGTH_MAX]
+    if isinstance(error, NotImplementedError) and not begun:
+        return ModelError(f"pydantic-ai cannot make this request: {text}", kind="invalid_request", sent=False)
     if not names:
         return error_of(error, begun=begun)
-    text = str(error)[:MESSAGE_LENGTH_MAX]
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         known = _of_status(error, status)

@@ -2,6 +2,7 @@
 
 - What stands between two answers is one request of pydantic-ai's: results of calls first, then what the user said. The
   first and the last message are the user's; where nobody said anything, a few words say so.
+- An image that the model cannot see is a text that says so: refused, it would end the conversation.
 - Text of nothing but white space is left out, and a result of nothing else says that there was no output.
 - A result that is an error is marked as one, which pydantic-ai says in words where a provider has no mark for it. It
   holds text only: its images follow behind.
@@ -71,6 +72,8 @@ class Options(NamedTuple):
     """Whether the provider takes a schema for the answer; else the model is told of it in words."""
     id_length: int | None = None
     """How long ids of calls have to be, in letters and digits, where the provider wants just that."""
+    images: bool = True
+    """Whether the model can see images."""
 
 
 def sent_request(request: ModelRequest, options: Options, marks: Marks, identity: ModelIdentity) -> SentRequest:
@@ -99,7 +102,7 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
     parameters = ModelRequestParameters(
         function_tools=tools, native_tools=list(options.native_tools), **_output(request.output, options.native_output)
     )
-    messages = _Conversation(identity, names, marks, options.id_length).of(request.messages)
+    messages = _Conversation(identity, names, marks, options).of(request.messages)
     messages[-1].instructions = request.instructions if request.instructions.strip() else None
     return SentRequest(messages, settings, parameters, names)
 
@@ -126,11 +129,12 @@ def _output(output: OutputSchema | None, native: bool) -> dict[str, Any]:
 class _Conversation:
     """Messages as pydantic-ai has them: requests and responses in turn."""
 
-    def __init__(self, identity: ModelIdentity, names: SentNames, marks: Marks, id_length: int | None) -> None:
+    def __init__(self, identity: ModelIdentity, names: SentNames, marks: Marks, options: Options) -> None:
         self._identity = identity
         self._names = names
         self._marks = marks
-        self._id_length = id_length
+        self._id_length = options.id_length
+        self._images = options.images
         self._ids = SentIds()
         self._sent: list[Foreign] = []
         self._results: list[Foreign] = []
@@ -140,7 +144,7 @@ class _Conversation:
         for message in messages:
             match message:
                 case UserMessage():
-                    self._said += _content(message.content)
+                    self._said += self._content(message.content)
                 case ToolResultMessage():
                     self._result(message)
                 case AssistantMessage():
@@ -151,7 +155,7 @@ class _Conversation:
         return self._sent
 
     def _result(self, message: ToolResultMessage) -> None:
-        content = _content(message.content)
+        content = self._content(message.content)
         texts = [each for each in content if isinstance(each, str)]
         images = [each for each in content if not isinstance(each, str)]
         text = "\n".join(texts)
@@ -224,6 +228,9 @@ class _Conversation:
             return self._marks.call_back(part, name, id, arguments)
         return pai.ToolCallPart(tool_name=name, args=arguments, tool_call_id=id), self._marks.usual
 
+    def _content(self, content: Sequence[TextPart | ImagePart]) -> list[Any]:
+        return [shown for part in content if (shown := _item(part, self._images)) is not None]
+
     def _fitting(self, id: str) -> str:
         """The id, or one of the length that the provider wants; the same for the same id."""
         if self._id_length is None or (len(id) == self._id_length and id.isalnum()):
@@ -246,15 +253,11 @@ def _is_whole(part: ProviderPart, message: AssistantMessage) -> bool:
     return found >= set(halves)
 
 
-def _content(content: Sequence[TextPart | ImagePart]) -> list[Any]:
-    return [shown for part in content if (shown := _item(part)) is not None]
-
-
-def _item(part: TextPart | ImagePart) -> Any:
+def _item(part: TextPart | ImagePart, images: bool) -> Any:
     if isinstance(part, TextPart):
         return part.text if part.text.strip() else None
     try:
-        data = base64.b64decode(part.data) if part.mime_type in IMAGE_TYPES else b""
+        data = base64.b64decode(part.data) if images and part.mime_type in IMAGE_TYPES else b""
     except (binascii.Error, ValueError):
         data = b""
     if not data:
