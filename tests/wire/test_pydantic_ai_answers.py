@@ -17,7 +17,7 @@ pytest.importorskip("openai")
 
 from pydantic_ai import messages as pai
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -40,7 +40,19 @@ from agentlane import (
 from agentlane.models.prices import Prices
 from agentlane.models.pydantic_ai import PAUSES_MAX, PydanticAIModel
 from tests.wire.asking import Answered, ask, request, said
-from tests.wire.openai_answers import chat, chat_events, deltas
+from tests.wire.openai_answers import (
+    broken,
+    chat,
+    chat_events,
+    deltas,
+    function_call,
+    message,
+    reasoning,
+    refused,
+    response,
+    response_events,
+)
+from tests.wire.openai_rules import breaches_of_responses
 from tests.wire.pydantic_ai_drawn import DrawnModel
 from tests.wire.pydantic_ai_places import chat_breaches, chat_model, openai_client
 from tests.wire.server import Reply, WireServer, every, failure, sse
@@ -59,6 +71,16 @@ async def wire(*replies: Reply, **options: Any) -> AsyncIterator[tuple[WireServe
             yield server, chat_model(client, **options)
         assert not server.surplus, "the SDK asked again by itself"
         assert [breach for each in server.requests for breach in chat_breaches(each.body)] == []
+
+
+@asynccontextmanager
+async def responses(*replies: Reply) -> AsyncIterator[tuple[WireServer, PydanticAIModel]]:
+    with WireServer(replies) as server:
+        async with openai_client(server.url) as client:
+            own = OpenAIResponsesModel("gpt-5", provider=OpenAIProvider(openai_client=client))
+            yield server, PydanticAIModel(own)
+        assert not server.surplus, "the SDK asked again by itself"
+        assert [breach for each in server.requests for breach in breaches_of_responses(each.body)] == []
 
 
 async def answered(*replies: Reply, given: Any = None, **options: Any) -> Answered:
@@ -489,3 +511,83 @@ async def test_a_function_that_gives_no_id_gets_a_result_for_its_call() -> None:
 
     assert second.message is not None and second.message.text == "done"
     assert seen[1][1].parts[0].tool_call_id == seen[1][2].parts[0].tool_call_id == call.id
+
+
+RESPONSE = (
+    reasoning("why", encrypted="gAA=+/é"),
+    message(TEXT, phase="commentary"),
+    function_call("read", ARGUMENTS, call_id="call_a", id="fc_1"),
+    function_call("read", "{}", call_id="call_b", id="fc_2"),
+)
+
+
+async def test_the_responses_interface_gets_back_its_items_as_they_came_and_another_model_none_of_them() -> None:
+    async with responses(response(*RESPONSE), response(message("ok")), response(message("ok"))) as (server, model):
+        first = (await ask(model)).message
+        assert first is not None
+        own = AssistantMessage(content=first.content, stop_reason="tool_calls", model=model.identity)
+        foreign = AssistantMessage(content=first.content, stop_reason="tool_calls")
+        results = [
+            ToolResultMessage(call_id=call.id, name="read", content=(TextPart(text="r"),)) for call in first.calls
+        ]
+        for answer in (own, foreign):
+            found = await ask(model, request(said("go"), answer, *results, tools=[LOOK]))
+            assert found.message is not None and found.message.text == "ok"
+
+    assert plain(first) == [("thinking", "why"), *WHOLE[1:3], ("call", "call_b", "read", "{}")]
+    assert (first.stop_reason, first.usage) == ("tool_calls", USAGE)
+    items = server.requests[1].body["input"]
+    assert [item.get("type", item.get("role")) for item in items] == [
+        *("user", "reasoning", "message", "function_call", "function_call"),
+        *("function_call_output", "function_call_output"),
+    ]
+    assert (items[1]["id"], items[1]["encrypted_content"]) == ("rs_1", "gAA=+/é")
+    assert [item.get("id") for item in items[2:5]] == ["msg_1", "fc_1", "fc_2"]
+    assert "gAA=" not in server.requests[2].data.decode() and "rs_1" not in server.requests[2].data.decode()
+
+
+@pytest.mark.parametrize("end", ["whole", "cut"])
+async def test_a_response_without_its_end_is_a_cut_one(end: Any) -> None:
+    events = response_events(*RESPONSE)
+    for count in (1, len(events) // 2, len(events) - 1):
+        async with responses(broken(events, count, end)) as (_, model):
+            found = await ask(model)
+        assert isinstance(found.error, ModelError), found
+        assert (found.error.kind, found.error.retryable) == ("stream_cut", True), count
+
+
+RESPONSE_ENDINGS: dict[str, tuple[Reply, str, bool]] = {
+    "refusal": (response(refused("I will not.")), "refusal", False),
+    "filter": (response(message("I w"), status="incomplete", reason="content_filter"), "content_filter", False),
+    "failed": (
+        response(message("I w"), status="failed", error={"code": "server_error", "message": "sorry"}),
+        "server_error",
+        True,
+    ),
+    "overflow": (
+        response(status="failed", error={"code": "context_length_exceeded", "message": "too long"}),
+        "context_overflow",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("given", RESPONSE_ENDINGS)
+async def test_responses_that_fail_say_why(given: str) -> None:
+    reply, kind, retryable = RESPONSE_ENDINGS[given]
+    async with responses(reply) as (_, model):
+        found = await ask(model)
+
+    info = found.message.error if found.message is not None else found.error
+    assert info is not None
+    assert (getattr(info, "kind", None) or getattr(info, "code", None), getattr(info, "retryable", None)) == (
+        kind,
+        retryable,
+    )
+
+
+async def test_a_response_cut_by_its_limit_is_a_length() -> None:
+    async with responses(response(message("so"), status="incomplete", reason="max_output_tokens")) as (_, model):
+        found = await ask(model)
+
+    assert found.message is not None and (found.message.stop_reason, found.message.text) == ("length", "so")
