@@ -119,7 +119,7 @@ case(
     f"{ANSWERS}::test_a_call_that_the_provider_runs_itself_is_never_run_here",
     "tests/wire/test_anthropic_stream.py::test_what_the_provider_ran_itself_and_what_it_cites_go_back_as_they_came",
     "tests/wire/test_anthropic_requests.py::test_a_call_that_the_provider_runs_goes_back_with_its_result_and_never_dangling",
-    "tests/wire/test_pydantic_ai_answers.py::test_what_the_provider_ran_goes_back_whole_or_not_at_all",
+    "tests/wire/test_pydantic_ai_round_trips.py::test_what_the_provider_ran_goes_back_whole_or_not_at_all",
     "tests/machine/test_context.py::test_only_what_the_rules_name_is_left_out",
     f"{WIRE}/test_openai_input.py::test_what_the_providers_own_tools_did_goes_back_only_where_it_is_complete",
 )

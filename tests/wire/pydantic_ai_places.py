@@ -14,11 +14,11 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.function import DeltaThinkingPart, DeltaToolCall, FunctionModel
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from agentlane import TextPart, ThinkingPart, ToolCallPart
+from agentlane import ProviderPart, TextPart, ThinkingPart, ToolCallPart, Usage
 from agentlane.models.pydantic_ai import PydanticAIModel
 from agentlane.testing import ModelPlace, ProviderAnswer
 from tests.wire import anthropic_place
@@ -26,8 +26,12 @@ from tests.wire.anthropic_client import client_of
 from tests.wire.anthropic_rules import Provider
 from tests.wire.openai_answers import chat_events
 from tests.wire.openai_apis import CHAT
+from tests.wire.openai_rules import breaches_of_responses
 from tests.wire.server import Reply, WireServer, failure, sse
 
+TEXT = "Grüße 🙂 in\nzwei Zeilen"
+ARGUMENTS = '{"path": "ä/🙂.txt", "lines": [1, 2]}'
+USAGE = Usage(input_tokens=120, output_tokens=30, cache_read_tokens=100, cache_write_tokens=8, reasoning_tokens=20)
 FINISH = {"stop": "stop", "tool_calls": "tool_calls", "length": "length"}
 
 
@@ -59,6 +63,41 @@ def chat_breaches(body: dict[str, Any]) -> list[str]:
         for each in body["messages"]
     ]
     return CHAT.breaches({**body, "messages": bare})
+
+
+@asynccontextmanager
+async def wire(*replies: Reply, **options: Any) -> AsyncIterator[tuple[WireServer, PydanticAIModel]]:
+    with WireServer(replies) as server:
+        async with openai_client(server.url) as client:
+            yield server, chat_model(client, **options)
+        assert not server.surplus, "the SDK asked again by itself"
+        assert [breach for each in server.requests for breach in chat_breaches(each.body)] == []
+
+
+@asynccontextmanager
+async def responses(*replies: Reply) -> AsyncIterator[tuple[WireServer, PydanticAIModel]]:
+    with WireServer(replies) as server:
+        async with openai_client(server.url) as client:
+            own = OpenAIResponsesModel("gpt-5", provider=OpenAIProvider(openai_client=client))
+            yield server, PydanticAIModel(own)
+        assert not server.surplus, "the SDK asked again by itself"
+        assert [breach for each in server.requests for breach in breaches_of_responses(each.body)] == []
+
+
+def plain(message: Any) -> list[tuple[str, ...]]:
+    """The parts of a message without the provider's marks on them."""
+    found: list[tuple[str, ...]] = []
+    for part in message.content:
+        match part:
+            case TextPart(text=text):
+                found.append(("text", text))
+            case ThinkingPart(text=text):
+                found.append(("thinking", text))
+            case ToolCallPart():
+                found.append(("call", part.id, part.name, repr(part.arguments)))
+            case ProviderPart(data=data):
+                found.append(("other", data["part_kind"]))
+    return found
 
 
 @asynccontextmanager

@@ -41,6 +41,7 @@ PAUSES_MAX = 16
 """How often the provider may pause in one answer, at its own tools."""
 DRAIN_S = 0.25
 """How long what pydantic-ai has suspended inside a stream is waited for, once its connection is closed."""
+DRAIN_EVENTS_MAX = 1_000
 
 _KEY = re.compile(r"key|credential|token|log ?in", re.IGNORECASE)
 
@@ -249,9 +250,9 @@ class _Stream(AnswerStream):
         try:
             # Of a closed response that is at once; one of no server is stopped where it waits next.
             async with asyncio.timeout(0 if of_no_server else DRAIN_S):
-                while True:
+                for _ in range(DRAIN_EVENTS_MAX):
                     await anext(self._events)
-        except (StopAsyncIteration, Exception):
+        except Exception:  # the end of it among them
             pass
 
 
