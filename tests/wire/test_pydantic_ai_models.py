@@ -17,10 +17,21 @@ from pydantic_ai import exceptions as raised
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.usage import RequestUsage
 
-from agentlane import Agent, AssistantMessage, InvalidDefinition, ModelError, TextPart, ToolResultMessage, open_session
+from agentlane import (
+    Agent,
+    AssistantMessage,
+    InvalidDefinition,
+    ModelError,
+    TextPart,
+    ToolResultMessage,
+    Usage,
+    open_session,
+)
 from agentlane.models.names import model_named
 from agentlane.models.pydantic_ai import PydanticAIModel
+from agentlane.models.pydantic_ai_answer import usage_of
 from agentlane.models.pydantic_ai_errors import failure_of
 from tests.wire.asking import ask, request, said
 from tests.wire.openai_answers import chat
@@ -191,6 +202,14 @@ def test_a_wait_that_only_pydantic_ai_can_read_is_told() -> None:
     found = failure_of(raised.ModelRateLimitError("m", "slow", retry_after=1.5), begun=False)
 
     assert found is not None and found.retry_after_ms == 1_500
+
+
+def test_a_count_that_was_not_given_is_unknown_and_never_zero() -> None:
+    assert usage_of(RequestUsage(input_tokens=10, details={"reasoning_tokens": 3})) == Usage(
+        input_tokens=10, output_tokens=None, reasoning_tokens=3
+    )
+    assert usage_of(RequestUsage()) is None
+    assert usage_of(RequestUsage(input_tokens=10, unmeasured_requests=1)) is None
 
 
 def test_a_mistake_in_code_is_no_failure_of_a_request() -> None:
