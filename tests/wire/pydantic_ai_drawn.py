@@ -12,12 +12,16 @@ from pydantic_ai.usage import RequestUsage
 
 
 class DrawnModel(Model):
-    """Each answer is a list of parts; the first ``paused`` of them are pauses. ``received`` is what it was asked."""
+    """Each answer is a list of parts; the first ``paused`` of them are pauses, and all are said to be ``by`` someone.
 
-    def __init__(self, *answers: Sequence[Any], paused: int = 0) -> None:
+    ``received`` is what it was asked.
+    """
+
+    def __init__(self, *answers: Sequence[Any], paused: int = 0, by: str = "drawn") -> None:
         super().__init__()
         self._answers = [list(each[0]) if each and isinstance(each[0], list) else list(each) for each in answers]
         self._paused = paused
+        self._by = by
         self.received: list[list[ModelMessage]] = []
 
     @property
@@ -40,7 +44,7 @@ class DrawnModel(Model):
         response = ModelResponse(
             parts=self._answers.pop(0),
             model_name=self.model_name,
-            provider_name=self.system,
+            provider_name=self._by,
             provider_url="https://drawn.test",
             usage=RequestUsage(input_tokens=10, output_tokens=5),
             finish_reason=None if paused else "stop",

@@ -42,9 +42,9 @@ def anthropic_model(client: Any, **options: Any) -> PydanticAIModel:
     )
 
 
-def openai_client(url: str) -> AsyncOpenAI:
+def openai_client(url: str, key: str = "key") -> AsyncOpenAI:
     """A client for a server on loopback. It reads no certificates, which takes longer than a test."""
-    return AsyncOpenAI(api_key="key", base_url=f"{url}/v1", http_client=DefaultAsyncHttpxClient(verify=False))
+    return AsyncOpenAI(api_key=key, base_url=f"{url}/v1", http_client=DefaultAsyncHttpxClient(verify=False))
 
 
 def chat_model(client: Any, **options: Any) -> PydanticAIModel:

@@ -353,7 +353,9 @@ async def test_a_conversation_that_was_written_by_hand_is_sent_as_it_may_be(tmp_
             AssistantMessage(content=(TextPart(text="I begin"),), stop_reason="stop"),
             AssistantMessage(content=(ThinkingPart(text="who thought this?", signature="?"),), stop_reason="stop"),
             UserMessage(content=(TextPart(text=" "), PIXEL, ImagePart(data="aGk=", mime_type="image/x-odd"))),
-            AssistantMessage(content=(ToolCallPart(id="1", name="n", arguments={}),), stop_reason="tool_calls"),
+            AssistantMessage(
+                content=(TextPart(text=" \n"), ToolCallPart(id="1", name="n", arguments={})), stop_reason="tool_calls"
+            ),
         ):
             await b.lane.append_message(message)
         await b.lane.run("go")

@@ -204,6 +204,18 @@ def test_a_wait_that_only_pydantic_ai_can_read_is_told() -> None:
     assert found is not None and found.retry_after_ms == 1_500
 
 
+async def test_a_key_that_the_provider_repeats_is_in_no_message() -> None:
+    body = {"error": {"message": "wrong key sk-secret-1234, header hidden-5678"}}
+    with WireServer([failure(401, body)]) as server:
+        async with openai_client(server.url, key="sk-secret-1234") as client:
+            own = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
+            found = await ask(PydanticAIModel(own, headers={"x-pass": "hidden-5678"}))
+
+    assert isinstance(found.error, ModelError) and found.error.kind == "authentication_failed"
+    assert "wrong key" in str(found.error)
+    assert "sk-secret" not in repr(found.error) and "hidden-5678" not in repr(found.error)
+
+
 def test_a_count_that_was_not_given_is_unknown_and_never_zero() -> None:
     assert usage_of(RequestUsage(input_tokens=10, details={"reasoning_tokens": 3})) == Usage(
         input_tokens=10, output_tokens=None, reasoning_tokens=3

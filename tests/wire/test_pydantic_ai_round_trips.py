@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("pydantic_ai")
@@ -23,6 +24,7 @@ from agentlane import (
     AssistantMessage,
     ImagePart,
     ModelError,
+    PartStart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -31,6 +33,7 @@ from agentlane import (
     UserMessage,
 )
 from agentlane.models.pydantic_ai import PAUSES_MAX, PydanticAIModel
+from agentlane.models.sent_names import SentNames
 from tests.wire.asking import ask, request, said
 from tests.wire.openai_answers import (
     chat,
@@ -100,6 +103,16 @@ def _bare(part: Any) -> dict[str, Any]:
     return {name: value for name, value in dumped.items() if value is not None and name != "timestamp"}
 
 
+async def test_whom_an_answer_is_from_is_kept_where_it_is_not_the_model_itself() -> None:
+    drawn = DrawnModel([pai.TextPart(content="so")], [pai.TextPart(content="ok")], by="another")
+    model = PydanticAIModel(drawn)
+    found = await ask(model)
+    assert found.message is not None
+    await ask(model, request(said("go"), msgspec.structs.replace(found.message, model=model.identity), said("on")))
+
+    assert drawn.received[1][1].provider_name == "another"
+
+
 async def test_what_the_provider_ran_goes_back_whole_or_not_at_all() -> None:
     drawn = DrawnModel([[SEARCH, pai.TextPart(content="t")]], [pai.TextPart(content="ok")])
     model = PydanticAIModel(drawn)
@@ -157,14 +170,18 @@ async def test_a_conversation_of_everything_is_one_that_the_interface_takes() ->
         ToolResultMessage(call_id="x|y", name="files/look", content=(TextPart(text="no"), pixel), is_error=True),
         ToolResultMessage(call_id="é", name="files/look", content=()),
     )
-    async with wire(chat("", ("c", "files_look_9e6a", "{}"), reasoning_content="hm"), chat("ok")) as (server, model):
-        first = (await ask(model, request(tools=[LOOK]))).message
+    name = SentNames([LOOK.name]).sent(LOOK.name)
+    async with wire(chat("", ("c", name, "{}"), reasoning_content="hm"), chat("ok")) as (server, model):
+        found = await ask(model, request(tools=[LOOK]))
+        first = found.message
         assert first is not None
+        shown = [frame.name for frame in found.frames if isinstance(frame, PartStart) and frame.kind == "tool_call"]
+        assert [call.name for call in first.calls] == shown == [LOOK.name], "the tool's own name comes back"
         own = AssistantMessage(content=first.content, stop_reason="tool_calls", model=model.identity)
         foreign = AssistantMessage(
             content=(ThinkingPart(text="theirs", signature="s"), TextPart(text=" "), *calls), stop_reason="tool_calls"
         )
-        name = server.requests[0].body["tools"][0]["function"]["name"]
+        assert server.requests[0].body["tools"][0]["function"]["name"] == name
         given = request(
             AssistantMessage(content=(TextPart(text="I begin"),), stop_reason="stop"),
             foreign,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from agentlane import (
     ModelRequest,
 )
 from agentlane.models.answering import AnswerStream
+from agentlane.models.http_errors import secrets_of
 from agentlane.models.prices import Prices
 
 try:
@@ -209,6 +210,11 @@ class _Stream(AnswerStream):
 
     def _failure(self, error: Exception) -> ModelError | None:
         return failure_of(error, begun=self._begun)
+
+    def _secrets(self) -> Iterator[str]:
+        options = {"default_headers": {**self._model._headers, **self._request.settings.get("extra_headers", {})}}
+        for model in getattr(self._current, "models", None) or [self._current]:
+            yield from secrets_of(options, getattr(getattr(model, "provider", None), "client", None))
 
     async def _ask(self, messages: list[Foreign]) -> None:
         sent = self._sent
