@@ -190,8 +190,10 @@ def run_demo(place: Place, model: str = SCRIPT) -> int:
         print(f"  model   {model}: at most {REQUESTS_MAX} requests, and {TOKENS_MAX:,} tokens before the last of them")
     title("1", "A process accepts the task and drives it:")
     first, killed = run_and_kill(place, model)
-    if not killed and (why := failure(place)):
-        return no_answer(why)
+    if not killed:
+        if why := failure(place):
+            return no_answer(why)
+        print("\n  the model asked for no call that changes something: there is nothing to be killed in", flush=True)
     calls = asyncio.run(found(place))
     second = subprocess.Popen(command(place, "second", model))
     if second.wait(WAIT_S_MAX[model == SCRIPT]) != 0:
@@ -236,7 +238,8 @@ def failure(place: Place) -> str | None:
 
 def no_answer(why: str) -> int:
     print(f"\nThere was no model to work with. {textwrap.shorten(why, 1_000)}", file=sys.stderr)
-    print("--model provider:name or AGENTLANE_MODEL chooses another, --model script needs none.", file=sys.stderr)
+    if "--model" not in why:
+        print("--model provider:name or AGENTLANE_MODEL chooses another, --model script needs none.", file=sys.stderr)
     return 2
 
 
@@ -267,7 +270,6 @@ def run_and_kill(place: Place, model: str) -> tuple[int, bool]:
     if child.returncode == 2:
         raise NoModel
     if said == b"ended" and model != SCRIPT and child.returncode == 0:
-        print("\n  the model asked for no call that changes something: there is nothing to be killed in", flush=True)
         return child.pid, False
     if said != b"held":
         raise SystemExit("the first process did not come to the point where it was to be killed")
