@@ -5,7 +5,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-EXTRAS ?= anthropic,openai
+EXTRAS ?= anthropic,openai$(if $(findstring pydantic-ai:,$(ARGS)$(value AGENTLANE_MODEL)),$(comma)pydantic-ai)
+comma := ,
 READY := $(VENV)/.ready
 
 .PHONY: demo proof test lint types bench clean
@@ -14,7 +15,7 @@ READY := $(VENV)/.ready
 ASKED := $(foreach name,AGENTLANE_MODEL OPENAI_API_KEY OPENAI_BASE_URL ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN \
 	ANTHROPIC_BASE_URL,$(value $(name)))$(findstring --model,$(ARGS))
 SCRIPT := $(findstring --model script,$(ARGS))$(filter script,$(value AGENTLANE_MODEL))
-MODELS := $(if $(strip $(SCRIPT)),,$(if $(strip $(ASKED)),$(VENV)/.models))
+MODELS := $(if $(strip $(SCRIPT)),,$(if $(strip $(ASKED)),$(VENV)/.ready-$(EXTRAS)))
 
 demo: $(READY) $(MODELS)
 	$(VENV)/bin/python examples/crash_and_resume.py $(ARGS)
@@ -47,6 +48,6 @@ $(READY): pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
-$(VENV)/.models: $(READY)
+$(VENV)/.ready-$(EXTRAS): $(READY)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
