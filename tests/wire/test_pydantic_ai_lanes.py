@@ -17,12 +17,17 @@ pytest.importorskip("pydantic_ai")
 pytest.importorskip("anthropic")
 pytest.importorskip("openai")
 
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.providers.anthropic import AnthropicProvider
+
 from agentlane import (
     Agent,
     AgentLane,
     AssistantMessage,
     ImagePart,
     ModelIdentity,
+    OutputSchema,
     Prompt,
     RetryPolicy,
     RetryReason,
@@ -37,6 +42,7 @@ from agentlane import (
     open_session,
     tool,
 )
+from agentlane.models.pydantic_ai import PydanticAIModel
 from agentlane.testing import ManualClock, ScriptedModel, check_invariants, think
 from agentlane.testing import call as scripted_call
 from agentlane.testing import say as scripted_say
@@ -45,6 +51,7 @@ from tests.wire.anthropic_format import answer, error, error_event, redacted, re
 from tests.wire.anthropic_format import thinking as thought
 from tests.wire.anthropic_format import tool as calls
 from tests.wire.anthropic_rules import Provider
+from tests.wire.asking import ask, request
 from tests.wire.pydantic_ai_places import anthropic_model
 from tests.wire.server import Reply, sse
 
@@ -368,3 +375,16 @@ async def test_a_conversation_that_was_written_by_hand_is_sent_as_it_may_be(tmp_
         ("user", ["tool_result", "text"]),
     ]
     assert "cannot be shown" in json.dumps(b.provider.bodies[0])
+
+
+async def test_an_output_type_is_enforced_by_the_provider_where_pydantic_ai_says_that_it_can() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    with Provider(answer(text('{"n": 1}'))) as provider:
+        async with client_of(provider) as client:
+            profile = ModelProfile(supports_json_schema_output=True)
+            own = AnthropicModel("claude-test", provider=AnthropicProvider(anthropic_client=client), profile=profile)
+            found = await ask(PydanticAIModel(own), request(output=OutputSchema(name="number", schema=schema)))
+        assert found.error is None
+        provider.require_kept()
+
+    assert provider.bodies[0]["output_config"]["format"]["schema"]["required"] == ["n"]

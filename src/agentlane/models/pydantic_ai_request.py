@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -99,11 +100,16 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
         tools = _shown(request.messages, names)
         if tools:
             settings["tool_choice"] = "none"
+    output = request.output
+    native = output is not None and options.native_output and _takes(output)
     parameters = ModelRequestParameters(
-        function_tools=tools, native_tools=list(options.native_tools), **_output(request.output, options.native_output)
+        function_tools=tools,
+        native_tools=list(options.native_tools),
+        **(_enforced(output) if native and output is not None else {}),
     )
     messages = _Conversation(identity, names, marks, options).of(request.messages)
-    messages[-1].instructions = request.instructions if request.instructions.strip() else None
+    told = [request.instructions, "" if native or output is None else _told(output)]
+    messages[-1].instructions = "\n\n".join(text for text in told if text.strip()) or None
     return SentRequest(messages, settings, parameters, names)
 
 
@@ -119,11 +125,31 @@ def _shown(messages: Sequence[Message], names: SentNames) -> list[Foreign]:
     return [_defined(names.sent(name), "No longer available.", {"type": "object", "properties": {}}) for name in shown]
 
 
-def _output(output: OutputSchema | None, native: bool) -> dict[str, Any]:
-    if output is None:
-        return {}
-    wanted = OutputObjectDefinition(json_schema=output.schema, name=output.name, strict=False if native else None)
-    return {"output_mode": "native" if native else "prompted", "output_object": wanted, "allow_text_output": True}
+def _takes(output: OutputSchema) -> bool:
+    """Whether the output's schema has a form that providers enforce: an object whose keys all have names."""
+    return output.schema.get("type") == "object" and not _has_free_keys(output.schema)
+
+
+def _enforced(output: OutputSchema) -> dict[str, Any]:
+    wanted = OutputObjectDefinition(json_schema=output.schema, name=output.name)
+    return {"output_mode": "native", "output_object": wanted, "allow_text_output": True}
+
+
+def _told(output: OutputSchema) -> str:
+    schema = json.dumps(output.schema, ensure_ascii=False)
+    return (
+        "Your final answer, the one without tool calls, must be JSON of this JSON Schema and nothing else, without "
+        f"any text or code fence around it:\n{schema}"
+    )
+
+
+def _has_free_keys(schema: object) -> bool:
+    """Whether some object in it may have keys that are not named, which providers' forms of schemas do not know."""
+    if isinstance(schema, Mapping):
+        free = schema.get("type") == "object" and "properties" not in schema
+        more = schema.get("additionalProperties") not in (None, False)
+        return free or more or any(map(_has_free_keys, schema.values()))
+    return isinstance(schema, list) and any(map(_has_free_keys, schema))
 
 
 class _Conversation:
