@@ -5,8 +5,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-EXTRAS ?= anthropic,openai$(if $(findstring pydantic-ai:,$(ARGS)$(value AGENTLANE_MODEL)),$(comma)pydantic-ai)
-comma := ,
+EXTRAS ?= anthropic,mcp,openai,pydantic-ai
 READY := $(VENV)/.ready
 
 .PHONY: demo proof test lint types bench clean
@@ -15,7 +14,7 @@ READY := $(VENV)/.ready
 ASKED := $(foreach name,AGENTLANE_MODEL OPENAI_API_KEY OPENAI_BASE_URL ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN \
 	ANTHROPIC_BASE_URL,$(value $(name)))$(findstring --model,$(ARGS))
 SCRIPT := $(findstring --model script,$(ARGS))$(filter script,$(value AGENTLANE_MODEL))
-MODELS := $(if $(strip $(SCRIPT)),,$(if $(strip $(ASKED)),$(VENV)/.ready-$(EXTRAS)))
+MODELS := $(if $(strip $(SCRIPT)),,$(if $(strip $(ASKED)),$(VENV)/.extras))
 
 demo: $(READY) $(MODELS)
 	$(VENV)/bin/python examples/crash_and_resume.py $(ARGS)
@@ -23,7 +22,7 @@ demo: $(READY) $(MODELS)
 proof: $(READY)
 	$(VENV)/bin/python -m agentlane.testing.matrix $(ARGS)
 
-test: $(READY)
+test: $(READY) $(VENV)/.extras
 	$(VENV)/bin/python -m pytest $(ARGS)
 
 lint: $(READY)
@@ -48,6 +47,7 @@ $(READY): pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
-$(VENV)/.ready-$(EXTRAS): $(READY)
+# The extras: without one the tests that are about it are skipped.
+$(VENV)/.extras: $(READY)
 	$(VENV)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
