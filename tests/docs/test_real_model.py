@@ -225,6 +225,6 @@ def test_make_demo_installs_what_a_real_model_needs_and_else_nothing(tmp_path: P
     assert "pip" not in commands(OPENAI_API_KEY="")
     assert "pip" not in commands("ARGS=--model script", OPENAI_API_KEY="k")
     for name in ("AGENTLANE_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
-        assert "--editable '.[anthropic,openai]'" in commands(**{name: "a $(value), and more"})
+        installed = "--editable '.[anthropic,mcp,openai,pydantic-ai]'"
+        assert installed in commands(**{name: "a $(value), and more"})
     assert "pip" in commands("ARGS=--model openai:gpt-x")
-    assert "'.[anthropic,openai,pydantic-ai]'" in commands(AGENTLANE_MODEL="pydantic-ai:groq:x")
