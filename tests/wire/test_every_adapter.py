@@ -18,6 +18,7 @@ from agentlane import Agent, AssistantMessage, ModelError, RetryPolicy, open_ses
 from agentlane.models.anthropic import AnthropicModel
 from tests.wire import anthropic_format
 from tests.wire.asking import ask, request
+from tests.wire.openai_answers import deltas, response
 from tests.wire.openai_apis import CHAT, RESPONSES
 from tests.wire.server import Reply, WireServer, failure
 
@@ -159,6 +160,36 @@ async def test_no_secret_is_told_or_stored_or_shown(
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"is not known" in stored
     assert SECRET.encode() not in stored and b"of-a-header" not in stored
+
+
+@each
+async def test_a_failure_that_an_answer_ends_in_says_no_secret_either(adapter: Adapter) -> None:
+    said = f"not with the key {SECRET}"
+    replies = {
+        "responses": response(status="failed", error={"code": "server_error", "message": said}),
+        "chat": deltas({"refusal": said}),
+        "anthropic": anthropic_format.reply(anthropic_format.answer(reason="refusal", details={"explanation": said})),
+    }
+    with WireServer([replies[adapter.name]]) as server:
+        model = adapter.model(server.url)
+        found = await ask(model)
+        await model.aclose()
+
+    assert found.message is not None and found.message.error is not None
+    assert found.message.error.message.endswith("not with the key ***")
+
+
+@each
+async def test_no_secret_is_told_where_a_long_text_was_cut_in_it(adapter: Adapter) -> None:
+    texts = [f"{'x' * length} the key {SECRET}" for length in range(1_940, 1_990)]
+    with WireServer([failure(400, {"error": {"message": text}}) for text in texts]) as server:
+        model = adapter.model(server.url)
+        told = [str((await ask(model)).error) for _ in texts]
+        await model.aclose()
+
+    ends = {text[1_900:].lstrip("x") for text in told}
+    assert any("***" in end for end in ends) and any("the key" in end and "***" not in end for end in ends)
+    assert [end for end in ends if SECRET[:4] in end] == []
 
 
 @each

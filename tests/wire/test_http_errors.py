@@ -12,6 +12,7 @@ from agentlane.models.http_errors import (
     error_of,
     error_of_body,
     error_of_status,
+    hidden,
     retry_after_ms,
     secrets_of,
     without_secrets,
@@ -288,6 +289,15 @@ def test_secrets_are_taken_out_of_a_failure_which_is_else_the_same() -> None:
     assert found.details | {"usage": None} == error.details | {"usage": None}
     assert (found.kind, found.retryable, found.retry_after_ms, found.sent) == ("mine", True, 5, False)
     assert without_secrets(found, secrets_of(options, Client())) is found
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 10, 19, 20])
+def test_a_secret_that_a_text_was_cut_in_is_taken_out_as_far_as_it_goes(length: int) -> None:
+    secret = "sk-0123456789abcdefg"
+    for end in ("", "…"):
+        found = hidden(f"the key {secret[:length]}{end}", [secret])
+
+        assert found == (f"the key ***{end}" if length > 3 else f"the key {secret[:length]}{end}")
 
 
 def test_a_fault_of_a_program_is_no_failure_of_a_provider() -> None:

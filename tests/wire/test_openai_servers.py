@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentlane import ModelError, TextPart, ThinkingPart
+from agentlane import ModelError, TextPart, ThinkingPart, Usage
+from agentlane.models.prices import Prices
 from tests.wire.openai_answers import deltas, function_call, response, response_events
 from tests.wire.openai_apis import CHAT, RESPONSES
 from tests.wire.openai_wire import Wire
@@ -144,6 +145,48 @@ async def test_arguments_that_only_the_deltas_say_are_not_lost(wire: Wire) -> No
 
     assert found.message is not None
     assert [call.arguments for call in found.message.calls] == [{"a": 1}]
+
+
+def piece(text: str, **given: Any) -> dict[str, Any]:
+    id = {"id": given.pop("id")} if "id" in given else {}
+    return {"tool_calls": [{**given, **id, "function": {"name": "f", "arguments": text}}]}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "arguments"),
+    [
+        ([piece('{"a":1}', index=0, id="x"), piece('{"a":2}', index=0, id="x")], [{"a": 1}, {"a": 2}]),
+        ([piece('{"a":1}', id="x"), piece('{"a":2}', id="x")], [{"a": 1}, {"a": 2}]),
+        ([piece('{"a"'), piece(":1}"), piece('{"a":2}')], [{"a": 1}, {"a": 2}]),
+        ([piece('{"a"', index=0, id="x"), piece(":1}", index=0, id="x")], [{"a": 1}]),
+        ([piece("", index=0, id="x"), piece('{"a":1}', index=0, id="x"), piece("", index=0, id="x")], [{"a": 1}]),
+        ([piece('{"a":1}', id="x"), piece("\n", id="x")], [{"a": 1}]),
+        ([piece(""), piece("")], [{}, {}]),
+        ([piece("", id="x"), piece("", id="y")], [{}, {}]),
+    ],
+)
+async def test_calls_are_told_apart_by_what_came_of_them_where_ids_and_indexes_are_alike(
+    wire: Wire, pieces: list[dict[str, Any]], arguments: list[Any]
+) -> None:
+    found = await wire.answered(CHAT, deltas(*pieces))
+
+    assert found.message is not None
+    assert [call.arguments for call in found.message.calls] == arguments
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30])
+async def test_a_count_beyond_what_can_be_stored_is_unknown_and_costs_no_answer(wire: Wire, number: int) -> None:
+    found = await wire.answered(CHAT, deltas({"content": "a"}, usage={"prompt_tokens": 3, "completion_tokens": number}))
+
+    assert found.message is not None and found.message.text == "a" and found.message.usage is not None
+    assert (found.message.usage.input_tokens, found.message.usage.output_tokens) == (3, None)
+
+
+async def test_a_cost_beyond_sense_is_unknown() -> None:
+    usage = Usage(input_tokens=2**62, output_tokens=1)
+
+    assert Prices(input=2.0, output=10.0).priced(usage) == usage
+    assert Prices(input=2.0, output=10.0).priced(Usage(input_tokens=1, output_tokens=1)).cost_nanos == 12_000
 
 
 async def test_counts_that_are_none_are_unknown(wire: Wire) -> None:

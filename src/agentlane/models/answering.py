@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NoReturn, TypeAlias
 
+from msgspec.structs import replace
+
 from agentlane import (
     AssistantMessage,
     ErrorInfo,
@@ -31,13 +33,14 @@ from agentlane import (
     Usage,
     UsageSeen,
 )
-from agentlane.models.http_errors import cut_stream, error_of, without_secrets
+from agentlane.models.http_errors import cut_stream, error_of, hidden, without_secrets
 
 AssistantPart: TypeAlias = TextPart | ThinkingPart | ToolCallPart | ProviderPart
 Frame: TypeAlias = PartStart | PartDelta | PartEnd | UsageSeen
 PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
 
 IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+COUNT_MAX = 2**63 - 1
 DRAIN_S = 0.25
 """How long the rest of an answer that has ended is read, so that its connection can be used again."""
 
@@ -187,15 +190,15 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
             try:
                 event = await self._next()
             except StopAsyncIteration:
-                self._settled = self._finish()
+                self._settled = self._hidden(self._finish())
                 if self._settled is None:
                     raise cut_stream(usage=self.parts.usage) from None
                 return
-            self._settled = self._taken(event)
+            self._settled = self._hidden(self._taken(event))
         except Exception as error:
             known = error if isinstance(error, ModelError) else self._known(error)
             if known is not None and known.kind == "stream_cut" and known is not error:
-                self._settled = self._finish()
+                self._settled = self._hidden(self._finish())
                 if self._settled is not None:
                     return
             self._done = True
@@ -231,6 +234,13 @@ class AnswerStream(ABC, AsyncIterator[StreamItem]):
         if known is error:
             raise known
         raise known from error
+
+    def _hidden(self, message: AssistantMessage | None) -> AssistantMessage | None:
+        """The message; the failure that it may be says no secret."""
+        if message is None or message.error is None:
+            return message
+        told = hidden(message.error.message, self._secrets())
+        return replace(message, error=replace(message.error, message=told))
 
     def _charge(self, error: ModelError) -> None:
         """Put what is known of the usage into a failure."""
@@ -316,8 +326,8 @@ def text_of(value: object) -> str:
 
 
 def count(value: object) -> int | None:
-    """A count that a provider gave, if it is one."""
-    return value if type(value) is int and value >= 0 else None
+    """A count that a provider gave, if it is one, and one that can be stored."""
+    return value if type(value) is int and 0 <= value <= COUNT_MAX else None
 
 
 def field(value: object, name: str) -> Any:

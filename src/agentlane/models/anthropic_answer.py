@@ -127,7 +127,7 @@ class Answer:
         )
         details = counts.get("output_tokens_details")
         usage = Usage(
-            input_tokens=None if sent is None else sent + (read or 0) + (written or 0),
+            input_tokens=None if sent is None else count(sent + (read or 0) + (written or 0)),
             output_tokens=count(counts.get("output_tokens")),
             cache_read_tokens=read,
             cache_write_tokens=written,
@@ -241,7 +241,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
     """Both together; a count that either does not know is not known."""
     counts = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
     pairs = ((name, getattr(one, name), getattr(other, name)) for name in counts)
-    return Usage(**{name: None if a is None or b is None else a + b for name, a, b in pairs})
+    return Usage(**{name: None if a is None or b is None else count(a + b) for name, a, b in pairs})
 
 
 def _why_refused(details: object) -> str:

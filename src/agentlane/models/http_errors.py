@@ -132,6 +132,8 @@ _OTHER_LOOP = re.compile(r"event loop is closed|different (event )?loop", re.IGN
 _CLOSED = re.compile(r"client has been closed", re.IGNORECASE)
 
 SECRET_LENGTH_MIN = 8
+SECRET_PART_MIN = 4
+"""The least of a secret's beginning that is taken for it at the end of a text."""
 HIDDEN = "***"
 
 
@@ -245,12 +247,23 @@ def secrets_of(options: Mapping[str, Any], client: object) -> Iterator[str]:
             yield from secret.split()  # what is behind "Bearer", and each line
 
 
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """``text`` without any of these, and without the beginning of one where it was cut."""
+    for secret in secrets:
+        if len(secret) < SECRET_LENGTH_MIN:
+            continue
+        text = text.replace(secret, HIDDEN)
+        rest = text.removesuffix("…")
+        for length in range(min(len(secret) - 1, len(rest)), SECRET_PART_MIN - 1, -1):
+            if rest.endswith(secret[:length]):
+                text = f"{rest[:-length]}{HIDDEN}{text[len(rest) :]}"
+                break
+    return text
+
+
 def without_secrets(error: ModelError, secrets: Iterable[str]) -> ModelError:
     """The failure with its text without any of these; the same object if it has none of them."""
-    text = str(error)
-    for secret in secrets:
-        if len(secret) >= SECRET_LENGTH_MIN:
-            text = text.replace(secret, HIDDEN)
+    text = hidden(str(error), secrets)
     if text == str(error):
         return error
     return ModelError(

@@ -246,7 +246,7 @@ class _ChatStream(AnswerStream):
             self.parts.add(key, text)
 
     def _add_call(self, index: Any, id: str, name: str, text: str) -> None:
-        call = self._open_call(index, id, name)
+        call = self._open_call(index, id, name, text)
         if call is None:
             call = _Call(index, id, name)
             self._calls.append(call)
@@ -255,18 +255,19 @@ class _ChatStream(AnswerStream):
         call.name = call.name or name
         self.parts.add(call, text)
 
-    def _open_call(self, index: Any, id: str, name: str) -> _Call | None:
-        """The call that a delta goes on with. Servers leave the index out, or give every call the same."""
-        last = self._calls[-1] if self._calls else None
-        if index is None:
-            same = last is not None and (not id or id == last.id) and not (name and last.name)
-            return last if same or (last is not None and id and id == last.id) else None
-        call = next((call for call in reversed(self._calls) if call.index == index), None)
-        if call is None or (id and call.id and id != call.id):
+    def _open_call(self, index: Any, id: str, name: str, text: str) -> _Call | None:
+        """The call that a delta goes on with. Servers leave the index out, or give every call the same, and the id too;
+        others say id and name with every piece of one call. So what came of it tells whether it is whole."""
+        known = (call for call in reversed(self._calls) if index is None or call.index == index)
+        call = next(known, None)
+        if call is None or (id and id != call.id and (call.id or index is None)):
             return None
-        if not name or not call.name or id:
+        if not name or not call.name:
             return call
-        return None if self.parts.ends_with(call, "}") and _is_object(self.parts.text(call)) else call
+        if self.parts.ends_with(call, "}") and _is_object(self.parts.text(call)):
+            more = text.strip()
+            return call if (not more.startswith("{") if more else id) else None
+        return None if index is None and not id and not self.parts.text(call) else call
 
 
 class _Call:

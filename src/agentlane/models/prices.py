@@ -9,6 +9,9 @@ from msgspec.structs import replace
 
 from agentlane import InvalidDefinition, Usage
 
+COST_NANOS_MAX = 2**53
+"""Nine million of the currency: what costs more than that is a count that is none."""
+
 
 class Prices(Struct, frozen=True, kw_only=True):
     """Prices of a million tokens, in the currency that your costs are in.
@@ -34,7 +37,7 @@ class Prices(Struct, frozen=True, kw_only=True):
                 )
 
     def priced(self, usage: Usage) -> Usage:
-        """``usage`` with its cost in billionths; the same where the counts that it needs are unknown."""
+        """``usage`` with its cost in billionths; the same where counts are unknown, or beyond sense."""
         if usage.input_tokens is None or usage.output_tokens is None:
             return usage
         read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
@@ -44,4 +47,4 @@ class Prices(Struct, frozen=True, kw_only=True):
             + written * (self.input if self.cache_write is None else self.cache_write)
             + usage.output_tokens * self.output
         )
-        return replace(usage, cost_nanos=round(cost * 1_000))
+        return replace(usage, cost_nanos=round(cost * 1_000)) if cost * 1_000 <= COST_NANOS_MAX else usage
