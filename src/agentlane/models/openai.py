@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from agentlane import (
     AssistantMessage,
@@ -26,6 +26,7 @@ from agentlane.models.openai_client import (
     parameters_of,
 )
 from agentlane.models.openai_input import PROVIDER, response_input, signature_of
+from agentlane.models.openai_items import Item, Items
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
@@ -144,7 +145,7 @@ class OpenAIModel:
 
 
 class _ResponseStream(AnswerStream):
-    """One answer of the Responses API: items by their place in the output, contents by theirs in the item."""
+    """One answer of the Responses API: items as they are told apart, contents by their place in the item."""
 
     def __init__(self, clients: Clients, fields: dict[str, Any], names: SentNames, prices: Prices | None) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class _ResponseStream(AnswerStream):
         self._names = names
         self._prices = prices
         self._stream: Any = None
-        self._whole: set[int] = set()
+        self._items = Items()
         self._refused: list[str] = []
         self._calls = 0
 
@@ -173,28 +174,30 @@ class _ResponseStream(AnswerStream):
         return self._clients.secrets()
 
     def _take(self, event: Any) -> AssistantMessage | None:
-        place = field(event, "output_index")
         match field(event, "type"):
             case "response.output_item.added":
-                self._begin(place, field(event, "item"))
+                said = field(event, "item")
+                self._begin(self._items.begin(field(event, "output_index"), said), said)
             case "response.content_part.added":
                 if field(field(event, "part"), "type") in ("output_text", "refusal"):
-                    self.parts.start((place, field(event, "content_index")), "text")
+                    self._add_text(event)
             case "response.output_text.delta" | "response.refusal.delta":
-                key = (place, field(event, "content_index"))
-                self.parts.start(key, "text")
-                self.parts.add(key, field(event, "delta") or "")
+                self._add_text(event)
             case "response.reasoning_summary_part.added":
-                if self.parts.text(place):
-                    self.parts.add(place, "\n\n")
+                item = self._item(event, "reasoning")
+                if self.parts.text(item) and not item.whole:
+                    self.parts.add(item, "\n\n")
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.parts.start(place, "thinking")
-                self.parts.add(place, field(event, "delta") or "")
+                self._add(self._item(event, "reasoning"), "thinking", field(event, "delta"))
             case "response.function_call_arguments.delta":
-                self.parts.start(place, "tool_call")
-                self.parts.add(place, field(event, "delta") or "")
+                self._add(self._item(event, "function_call"), "tool_call", field(event, "delta"))
+            case "response.function_call_arguments.done":
+                item = self._item(event, "function_call")
+                if not self.parts.text(item):  # of a server that says them at once
+                    self._add(item, "tool_call", field(event, "arguments"))
             case "response.output_item.done":
-                self._end(place, field(event, "item"))
+                said = field(event, "item")
+                self._end(self._item(event, text_of(field(said, "type"))), said)
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 response = field(event, "response")
                 status = field(response, "status") or field(event, "type").removeprefix("response.")
@@ -205,52 +208,75 @@ class _ResponseStream(AnswerStream):
                 pass
         return None
 
-    def _begin(self, place: int, item: Any) -> None:
-        match field(item, "type"):
+    def _item(self, event: Any, type: str) -> Item:
+        id = field(event, "item_id") or field(field(event, "item"), "id")
+        return self._items.of(field(event, "output_index"), text_of(id), type)
+
+    def _add(self, item: Item, kind: Literal["thinking", "tool_call"], text: str | None) -> None:
+        if not item.whole:
+            self.parts.start(item, kind)
+            self.parts.add(item, text or "")
+
+    def _add_text(self, event: Any) -> None:
+        item, number = self._item(event, "message"), field(event, "content_index") or 0
+        if not item.whole:
+            if number not in item.contents:
+                item.contents.append(number)
+            self.parts.start((item, number), "text")
+            self.parts.add((item, number), field(event, "delta") or "")
+
+    def _begin(self, item: Item, said: Any) -> None:
+        match field(said, "type"):
             case "function_call":
-                name = self._names.given(text_of(field(item, "name")))
-                self.parts.start(place, "tool_call", id=text_of(field(item, "call_id")), name=name)
+                name = self._names.given(text_of(field(said, "name")))
+                self.parts.start(item, "tool_call", id=text_of(field(said, "call_id")), name=name)
             case "reasoning":
-                self.parts.start(place, "thinking")
+                self.parts.start(item, "thinking")
             case _:
                 pass
 
-    def _end(self, place: int, item: Any) -> None:
+    def _end(self, item: Item, said: Any) -> None:
         """An item is whole: what it says now counts, whatever its deltas said."""
-        if place in self._whole:
+        if item.whole:
             return
-        self._whole.add(place)
-        match field(item, "type"):
+        item.whole, item.said, item.id = True, said, text_of(field(said, "id")) or item.id
+        match field(said, "type"):
             case "message":
-                self._end_message(place, item)
+                self._end_message(item, said)
             case "function_call":
-                self._begin(place, item)
+                self._begin(item, said)
                 self._calls += 1
-                name = self._names.given(text_of(field(item, "name")))
-                text = text_of(field(item, "arguments"))
-                kept = signature_of({"id": field(item, "id"), "namespace": field(item, "namespace")})
-                id = text_of(field(item, "call_id"))
-                self.parts.end(place, call_part(id, name, text or self.parts.text(place), signature=kept))
+                name = self._names.given(text_of(field(said, "name")))
+                text = text_of(field(said, "arguments"))
+                kept = signature_of({"id": field(said, "id"), "namespace": field(said, "namespace")})
+                id = text_of(field(said, "call_id"))
+                self.parts.end(item, call_part(id, name, text or self.parts.text(item), signature=kept))
             case "reasoning":
-                self._begin(place, item)
-                self.parts.end(place, _reasoning(item))
+                self._begin(item, said)
+                self.parts.end(item, _reasoning(said))
             case _:
-                self.parts.whole(ProviderPart(provider=PROVIDER, data=_data(item)))
+                self.parts.whole(ProviderPart(provider=PROVIDER, data=_data(said)))
 
-    def _end_message(self, place: int, item: Any) -> None:
-        kept = signature_of({"id": field(item, "id"), "phase": field(item, "phase")})
-        for index, content in enumerate(field(item, "content") or ()):
+    def _end_message(self, item: Item, said: Any) -> None:
+        kept = signature_of({"id": field(said, "id"), "phase": field(said, "phase")})
+        contents = list(field(said, "content") or ())
+        numbers = list(range(len(contents)))
+        if not set(item.contents) <= set(numbers):  # counted otherwise: then they are known by their order
+            numbers = item.contents + [max(item.contents) + 1 + number for number in numbers]
+        for number, content in zip(numbers, contents, strict=False):
             refused = field(content, "type") == "refusal"
             text = field(content, "refusal" if refused else "text") or ""
             if refused:
                 self._refused.append(text)
-            key = (place, index)
+            key = (item, number)
             self.parts.start(key, "text")
             self.parts.end(key, TextPart(text=text, signature=kept))
 
     def _settle(self, response: Any, status: str) -> AssistantMessage:
-        for place, item in enumerate(field(response, "output") or ()):
-            self._end(place, item)  # a server may say it here only
+        for item, said in self._items.listed(list(field(response, "output") or ())):
+            self._end(item, said)  # a server may say it here only
+        if status == "completed":
+            self._end_all()
         usage = _usage(field(response, "usage"))
         if usage is not None:
             self.parts.see(usage if self._prices is None else self._prices.priced(usage))
@@ -265,6 +291,20 @@ class _ResponseStream(AnswerStream):
         if status == "incomplete":
             return settled(self.parts, "length")
         return settled(self.parts, "tool_calls" if self._calls else "stop")
+
+    def _end_all(self) -> None:
+        """The answer is whole, so what was streamed of it is, though nothing said so of each item."""
+        for item in self._items.all:
+            if item.whole:
+                continue
+            if item.type == "function_call":
+                self._end(item, {name: field(item.said, name) for name in ("type", "id", "call_id", "name")})
+            elif item.type == "reasoning" and self.parts.has(item):
+                item.whole = True
+                self.parts.end(item, ThinkingPart(text=self.parts.text(item)))
+            for number in item.contents:
+                item.whole = True
+                self.parts.end((item, number), TextPart(text=self.parts.text((item, number))))
 
 
 def _reasoning(item: Any) -> ThinkingPart:
