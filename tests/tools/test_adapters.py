@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlane import (
     Agent,
@@ -18,7 +20,10 @@ from agentlane import (
     PartDelta,
     PartEnd,
     PartStart,
+    ProviderPart,
+    RetryPolicy,
     TextPart,
+    ToolCallPart,
     ToolContext,
     Usage,
     UsageSeen,
@@ -71,7 +76,7 @@ DONE = AssistantMessage(content=(TextPart(text="done"),), stop_reason="stop")
 async def test_a_faulty_adapter_fails_the_run_and_the_next_one_works(items: tuple[Any, ...], code: str) -> None:
     model = Adapter(*items)
     async with open_session(":memory:", clock=ManualClock()) as session:
-        lane = await session.lane("main", Agent(model=model))
+        lane = await session.lane("main", Agent(model=model, retry=RetryPolicy(attempts=1)))
 
         failed = await lane.run("hi")
 
@@ -79,6 +84,36 @@ async def test_a_faulty_adapter_fails_the_run_and_the_next_one_works(items: tupl
         assert failed.usage.unknown_rows == 1 and session.stats().usage == failed.usage
         model.items = (DONE,)
         assert (await lane.run("again")).text == "done"
+
+
+@pytest.mark.parametrize("bad", [{"v": math.nan}, {"v": 10**30}, {"v": {1, 2}}, json.loads("[" * 80 + "]" * 80)])
+async def test_a_providers_part_that_cannot_be_stored_is_kept_as_text_and_the_calls_beside_it_run(bad: Any) -> None:
+    @tool
+    async def fine() -> str:
+        return "fine"
+
+    opaque = ProviderPart(provider="test", data=bad)
+    asks = AssistantMessage(content=(opaque, ToolCallPart(id="c", name="fine", arguments={})), stop_reason="tool_calls")
+    model = Adapter(PartEnd(index=0, part=opaque), asks)
+    async with open_session(":memory:", clock=ManualClock()) as session:
+        lane = await session.lane("main", Agent(model=model, tools=[fine], max_turns=1))
+
+        await lane.run("hi")
+
+        _, answer, result = [each.body for each in await lane.entries(newest_first=False)][:3]
+        kept = answer.content[0]  # type: ignore[union-attr]
+        assert isinstance(kept, ProviderPart) and isinstance(kept.data, str) and kept.data
+        assert result.text == "fine" and not result.is_error  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("bad", [PartStart(index=0, kind="song"), replace(DONE, stop_reason="bored")])
+async def test_an_answer_that_cannot_be_kept_is_tried_again(bad: Any) -> None:
+    model = Adapter(bad)
+    async with open_session(":memory:") as session:
+        agent = Agent(model=model, retry=RetryPolicy(attempts=2, base_ms=0))
+        failed = await (await session.lane("main", agent)).run("hi")
+
+    assert (failed.code, failed.usage.unknown_rows) == ("invalid_response", 2)
 
 
 async def test_text_that_is_broken_in_every_place_is_mended_in_every_place() -> None:

@@ -153,7 +153,7 @@ def test_neighbouring_deltas_of_one_part_are_saved_as_one() -> None:
         (PartEnd(index=0, part=ThinkingPart(text="x", redacted=1)), "redacted: True or False, not int"),
         (PartEnd(index=0, part=ToolCallPart(id=None, name="t")), "call.id: text is needed here, not NoneType"),
         (PartEnd(index=0, part=ToolCallPart(id="c", name=7)), "call.name: text is needed here, not int"),
-        (PartEnd(index=0, part=ProviderPart(provider="p", data={1})), "answer.provider.data: a set is not JSON data"),
+        (PartEnd(index=0, part=ProviderPart(provider=5, data={1})), "answer.provider: text is needed here, not int"),
         (UsageSeen(usage={"input_tokens": 1}), "stream.usage: a Usage is needed here, not dict"),
         (UsageSeen(usage=Usage(input_tokens=2**70)), "stream.usage.input_tokens"),
     ],

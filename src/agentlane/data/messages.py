@@ -68,7 +68,10 @@ class ToolCallPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
 
 
 class ProviderPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="provider"):
-    """An opaque part of one provider (a call that it executed itself, say); sent back to that provider verbatim."""
+    """An opaque part of one provider (a call that it executed itself, say); sent back to that provider verbatim.
+
+    Data that cannot be stored, as with a number beyond 64 bits, is kept as its text: then it is not sent back.
+    """
 
     provider: str
     data: Any

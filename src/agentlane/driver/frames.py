@@ -70,7 +70,7 @@ class FrameLog:
             frame = PartDelta(index=frame.index, text=clean_text(frame.text, "stream.text"))
             self._part(frame.index, "text", "", "").pieces.append(frame.text)
         elif isinstance(frame, PartEnd):
-            frame = PartEnd(index=frame.index, part=clean_part(frame.part))
+            frame = PartEnd(index=frame.index, part=streamed_part(frame.part))
             self._part(frame.index, "text", "", "").whole = frame.part
         elif isinstance(frame, UsageSeen):
             self.usage = checked_usage(frame.usage, "stream.usage")
@@ -108,8 +108,12 @@ class FrameLog:
         return part
 
 
-def clean_answer(message: AssistantMessage) -> AssistantMessage:
-    """A model's settled message by the border rule. A call with bad arguments keeps them as text; the answer stands."""
+def clean_answer(message: AssistantMessage, *, streamed: bool = False) -> AssistantMessage:
+    """A model's settled message by the border rule. A call with bad arguments keeps them as text; the answer stands.
+
+    ``streamed`` by a model, as against handed in by the program, a provider's part with bad data keeps it so too.
+    """
+    clean = streamed_part if streamed else clean_part
     if not isinstance(message.content, tuple | list):
         raise InvalidMessage(f"answer.content: a tuple is needed here, not {type(message.content).__name__}")
     error = message.error
@@ -121,7 +125,7 @@ def clean_answer(message: AssistantMessage) -> AssistantMessage:
             retry_after_ms=error.retry_after_ms,
         )
     return AssistantMessage(
-        content=tuple(clean_part(part) for part in message.content),
+        content=tuple(clean(part) for part in message.content),
         stop_reason=message.stop_reason,
         model=message.model,
         usage=None if message.usage is None else checked_usage(message.usage, "answer.usage"),
@@ -146,6 +150,17 @@ def clean_part(part: AssistantPart) -> AssistantPart:
         provider = clean_text(part.provider, "answer.provider")
         return ProviderPart(provider=provider, data=clean_json(part.data, "answer.provider.data"))
     raise InvalidMessage(f"answer: {type(part).__name__} is not a part of an answer")
+
+
+def streamed_part(part: AssistantPart) -> AssistantPart:
+    """``clean_part`` of what a provider said. Its own data is foreign to whoever asked, so none of it is refused: what
+    is no JSON data of ours (a number beyond 64 bits, say) is kept as text, which no adapter sends back."""
+    if isinstance(part, ProviderPart):
+        try:
+            return clean_part(part)
+        except InvalidMessage:
+            part = ProviderPart(provider=part.provider, data=_as_received(part.data))
+    return clean_part(part)
 
 
 def _clean_signature(signature: str | None) -> str | None:
@@ -174,9 +189,9 @@ def _clean_call(part: ToolCallPart) -> ToolCallPart:
     )
 
 
-def _as_received(arguments: Any) -> str:
-    """Text for arguments that are not JSON data, as near to what the model sent as can be told."""
+def _as_received(given: Any) -> str:
+    """Text for what is not JSON data, as near to what was sent as can be told."""
     try:
-        return json.dumps(arguments, ensure_ascii=False, default=repr)
+        return json.dumps(given, ensure_ascii=False, default=repr)
     except Exception:  # a cycle, or a foreign object that cannot even be shown
-        return repr(type(arguments))
+        return repr(type(given))

@@ -267,10 +267,11 @@ class GenerationEffect:
         try:
             return self._clean(message)
         except Exception as error:  # a foreign object may raise anything while it is read
-            return self._error("invalid_response", f"the model's answer cannot be kept: {error_text(error)}")
+            told = f"the model's answer cannot be kept: {error_text(error)}"
+            return self._error("invalid_response", told, retryable=True)
 
     def _clean(self, message: AssistantMessage) -> AssistantMessage:
-        clean = clean_answer(message)
+        clean = clean_answer(message, streamed=True)
         if clean.model is None:
             clean = replace(clean, model=self.identity)
         if clean.usage is None and self.frames.usage is not None:
@@ -291,7 +292,7 @@ class GenerationEffect:
                 text = f"the request failed with a {type(error).__name__} that cannot be read: {error_text(bad)}"
                 return self._error("model_error", text)
         if isinstance(error, InvalidMessage):
-            return self._error("invalid_response", f"the model's stream cannot be kept: {error}")
+            return self._error("invalid_response", f"the model's stream cannot be kept: {error}", retryable=True)
         transient = isinstance(error, OSError | TimeoutError)
         return self._error("model_error", f"the request failed: {error_text(error)}", retryable=transient)
 

@@ -18,7 +18,7 @@ from agentlane.data.messages import (
     ToolCallPart,
     UsageSeen,
 )
-from agentlane.driver.frames import clean_answer, clean_part
+from agentlane.driver.frames import clean_answer, streamed_part
 from agentlane.errors import InvalidMessage
 from agentlane.testing.model_checks.bench import Breach, Given
 
@@ -32,12 +32,12 @@ def orderly(given: Given) -> tuple[AssistantPart, ...]:
         kinds = [type(item).__name__ for item in given.items]
         raise Breach("M1", f"one settled message is wanted, as the last item: {kinds}")
     try:
-        codec.BODY.seal(clean_answer(message), "answer")
+        codec.BODY.seal(clean_answer(message, streamed=True), "answer")
     except (InvalidMessage, AttributeError, TypeError) as error:
         raise Breach("M1", f"the settled message cannot be stored: {error}") from error
     shown = shown_parts(given.frames)
     ended = [part for _, part in sorted(shown.ended.items()) if not _is_empty(part)]
-    content = [clean_part(part) for part in message.content if not _is_empty(part)]
+    content = [streamed_part(part) for part in message.content if not _is_empty(part)]
     if ended != content:
         raise Breach("M2", f"the frames ended with {ended}, and the message holds {content}")
     open_parts = set(shown.kinds) - set(shown.ended)
@@ -71,7 +71,7 @@ def shown_parts(frames: Sequence[Frame]) -> Shown:
                     raise Breach("M2", f"a delta of part {index}, which has not started or has ended")
                 shown.texts[index] += text
             case PartEnd(index=index, part=part):
-                _end(shown, index, clean_part(part))
+                _end(shown, index, streamed_part(part))
             case UsageSeen():
                 pass
             case _:
