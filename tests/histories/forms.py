@@ -127,8 +127,9 @@ def _of_the_request(message: AssistantMessage) -> dict[str, Any]:
     if message.usage is not None:
         usage = message.usage
         cost = None if usage.cost_nanos is None else {"total": usage.cost_nanos / 1_000_000_000}
+        cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
         found["usage"] = {
-            "input": usage.input_tokens,
+            "input": None if usage.input_tokens is None else usage.input_tokens - cached,
             "output": usage.output_tokens,
             "cacheRead": usage.cache_read_tokens,
             "cacheWrite": usage.cache_write_tokens,

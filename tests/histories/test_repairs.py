@@ -300,7 +300,7 @@ def test_times_usage_and_details_of_recorded_rows_have_their_places() -> None:
             stop_reason="tool_calls",
             model=ModelIdentity(provider="acme", name="large"),
             usage=Usage(
-                input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_nanos=100_000_000
+                input_tokens=8, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_nanos=100_000_000
             ),
             sent_at=5,
         ),

@@ -175,6 +175,7 @@ def _is(text: str, arguments: Any) -> bool:
 
 
 def _usage(message: Fields, *, unknown_if_zero: bool) -> Usage | None:
+    """Usage as it was kept. Its ``input`` leaves out what a cache held and took; ours is all that was sent."""
     if not message.has("usage"):
         return None
     given = message.peek("usage")
@@ -186,6 +187,9 @@ def _usage(message: Fields, *, unknown_if_zero: bool) -> Usage | None:
     for name, ours in _COUNTS.items():
         if ours in known:
             usage.take(name)
+    if "input_tokens" in known:
+        sent = sum(known.get(name, 0) for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens"))
+        known["input_tokens"] = min(sent, COUNT_MAX)
     cost = usage.peek("cost")
     total = cost.get("total") if isinstance(cost, dict) else None
     usage.done()
