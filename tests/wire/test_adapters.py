@@ -58,7 +58,8 @@ LINES = {
         "test_images_of_tools_come_behind_all_results_in_a_chat",
         "test_images_of_a_result_that_is_an_error_stand_behind_all_results_of_the_turn",
     ],
-    "images that are not PNG, JPEG, GIF or WebP": [
+    "images that are not PNG, JPEG, GIF or WebP, or have no readable data": [
+        "test_an_image_whose_data_is_none_is_told_in_words",
         "test_an_image_that_the_provider_does_not_take_is_told_and_ends_no_conversation",
         "test_anthropic_is_told_of_images_that_it_does_not_take",
     ],
@@ -303,10 +304,14 @@ def test_instructions_texts_and_images_have_their_places() -> None:
 
 
 def test_anthropic_is_told_of_images_that_it_does_not_take() -> None:
-    *_, messages = bodies(UserMessage(content=(ImagePart(data="aGk=", mime_type="image/tiff"),)))
+    given = (("aGk=", "image/tiff"), ("", "image/png"), ("!", "image/png"), ("aGk=", "IMAGE/JPG"))
+    *_, messages = bodies(UserMessage(content=tuple(ImagePart(data=data, mime_type=type) for data, type in given)))
 
+    no_data = "(an image of type image/png without data that can be read, which cannot be shown here)"
     assert messages["messages"][0]["content"] == [
-        {"type": "text", "text": "(an image of type image/tiff, which cannot be shown here)"}
+        {"type": "text", "text": "(an image of type image/tiff, which cannot be shown here)"},
+        *[{"type": "text", "text": no_data}] * 2,
+        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "aGk="}},
     ]
 
 

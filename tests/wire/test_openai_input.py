@@ -46,6 +46,32 @@ def result(id: str, text: str = "fine", *more: Any, **options: Any) -> ToolResul
 
 
 @both
+async def test_an_image_whose_data_is_none_is_told_in_words(wire: Wire, api: Api) -> None:
+    bad = [
+        ImagePart(data=data, mime_type="image/png")
+        for data in ("", "!!!notbase64", "data:image/png;base64,aGk=", "aGk")
+    ]
+
+    body = await wire.sent(
+        api,
+        UserMessage(content=(TextPart(text="look"), *bad)),
+        answer(ToolCallPart(id="a", name="read", arguments={})),
+        result("a", "the image", *bad),
+    )
+
+    assert json.dumps(body).count("(an image of type image/png without data that can be read") == 2 * len(bad)
+    assert "base64" not in json.dumps(body)
+
+
+@both
+@pytest.mark.parametrize(("type", "sent"), [("image/jpg", "image/jpeg"), ("IMAGE/PNG", "image/png")])
+async def test_an_image_type_is_sent_as_providers_write_it(wire: Wire, api: Api, type: str, sent: str) -> None:
+    body = await wire.sent(api, UserMessage(content=(ImagePart(data="aGVs\nbG8=\n", mime_type=type),)))
+
+    assert f"data:{sent};base64,aGVsbG8=" in json.dumps(body)
+
+
+@both
 async def test_a_conversation_goes_over_the_wire_as_it_is(wire: Wire, api: Api) -> None:
     bad = ToolCallPart(id="", name="not a name", arguments_text='{"a": ')
     body = await wire.sent(

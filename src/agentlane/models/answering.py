@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
+from base64 import b64decode
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
@@ -290,11 +291,20 @@ def arguments_json(call: ToolCallPart) -> str:
     return json.dumps(sent_arguments(call), ensure_ascii=False)
 
 
-def unshown(image: ImagePart) -> str | None:
-    """What is said in place of an image that providers do not take, which would end the conversation; else None."""
-    if image.mime_type in IMAGE_TYPES:
-        return None
-    return f"(an image of type {image.mime_type or 'unknown'}, which cannot be shown here)"
+def shown_image(image: ImagePart) -> ImagePart | str:
+    """The image as providers take it; in place of one that they would refuse, and the conversation with it, a text."""
+    kind = image.mime_type.strip().lower()
+    kind = "image/jpeg" if kind == "image/jpg" else kind
+    if kind not in IMAGE_TYPES:
+        return f"(an image of type {image.mime_type or 'unknown'}, which cannot be shown here)"
+    data = "".join(image.data.split())
+    try:
+        whole = b64decode(data, validate=True)
+    except ValueError:
+        whole = b""
+    if not whole:
+        return f"(an image of type {kind} without data that can be read, which cannot be shown here)"
+    return image if (kind, data) == (image.mime_type, image.data) else ImagePart(data=data, mime_type=kind)
 
 
 def settled(

@@ -34,7 +34,7 @@ from agentlane import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.models.answering import sent_arguments, unshown
+from agentlane.models.answering import sent_arguments, shown_image
 from agentlane.models.sent_names import SentIds, SentNames
 
 Block: TypeAlias = dict[str, Any]
@@ -226,9 +226,10 @@ def _shown(content: Sequence[TextPart | ImagePart]) -> list[Block]:
 def _user_block(part: TextPart | ImagePart) -> Block | None:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text} if part.text.strip() else None
-    if (instead := unshown(part)) is not None:
-        return {"type": "text", "text": instead}
-    return {"type": "image", "source": {"type": "base64", "media_type": part.mime_type, "data": part.data}}
+    shown = shown_image(part)
+    if isinstance(shown, str):
+        return {"type": "text", "text": shown}
+    return {"type": "image", "source": {"type": "base64", "media_type": shown.mime_type, "data": shown.data}}
 
 
 def _answer_blocks(

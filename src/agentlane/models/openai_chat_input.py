@@ -22,7 +22,7 @@ from agentlane import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.models.answering import arguments_json, unshown
+from agentlane.models.answering import arguments_json, shown_image
 from agentlane.models.openai_client import data_url
 from agentlane.models.openai_input import FAILED, PROVIDER
 from agentlane.models.sent_names import SentIds, SentNames
@@ -103,10 +103,10 @@ def _content(message: UserMessage) -> str | list[Item]:
 
 
 def _part(part: TextPart | ImagePart) -> Item:
-    text = part.text if isinstance(part, TextPart) else unshown(part)
-    if isinstance(part, TextPart) or text is not None:
-        return {"type": "text", "text": text}
-    return {"type": "image_url", "image_url": {"url": data_url(part)}}
+    shown = part.text if isinstance(part, TextPart) else shown_image(part)
+    if isinstance(shown, str):
+        return {"type": "text", "text": shown}
+    return {"type": "image_url", "image_url": {"url": data_url(shown)}}
 
 
 def _result(message: ToolResultMessage, ids: SentIds) -> Item:

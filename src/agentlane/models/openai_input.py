@@ -26,7 +26,7 @@ from agentlane import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.models.answering import arguments_json, unshown
+from agentlane.models.answering import arguments_json, shown_image
 from agentlane.models.openai_client import data_url
 from agentlane.models.sent_names import SentIds, SentNames
 
@@ -165,10 +165,10 @@ def _without_id(item: Item) -> Item | None:
 
 
 def _input(part: TextPart | ImagePart) -> Item:
-    text = part.text if isinstance(part, TextPart) else unshown(part)
-    if isinstance(part, TextPart) or text is not None:
-        return {"type": "input_text", "text": text}
-    return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
+    shown = part.text if isinstance(part, TextPart) else shown_image(part)
+    if isinstance(shown, str):
+        return {"type": "input_text", "text": shown}
+    return {"type": "input_image", "image_url": data_url(shown), "detail": "auto"}
 
 
 def _output(message: ToolResultMessage, ids: SentIds) -> Item:

@@ -15,9 +15,8 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -42,14 +41,13 @@ from agentlane import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.models.answering import sent_arguments
+from agentlane.models.answering import sent_arguments, shown_image
 from agentlane.models.pydantic_ai_marks import Foreign, Marks, Origin
 from agentlane.models.sent_names import SentIds, SentNames
 
 NO_OUTPUT = "(no output)"
 NOTHING_SAID = "(nothing was said)"
 GO_ON = "(go on)"
-IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 RESERVED = frozenset({"max_retries"})
 """What settings cannot say: every attempt is one of the library's."""
 
@@ -282,10 +280,9 @@ def _is_whole(part: ProviderPart, message: AssistantMessage) -> bool:
 def _item(part: TextPart | ImagePart, images: bool) -> Any:
     if isinstance(part, TextPart):
         return part.text if part.text.strip() else None
-    try:
-        data = base64.b64decode(part.data) if images and part.mime_type in IMAGE_TYPES else b""
-    except (binascii.Error, ValueError):
-        data = b""
-    if not data:
+    if not images:
         return f"(an image of type {part.mime_type or 'unknown'}, which cannot be shown here)"
-    return pai.BinaryContent(data=data, media_type=part.mime_type)
+    shown = shown_image(part)
+    return (
+        shown if isinstance(shown, str) else pai.BinaryContent(data=b64decode(shown.data), media_type=shown.mime_type)
+    )
