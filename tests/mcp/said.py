@@ -2,7 +2,7 @@
 
 import base64
 
-PIXEL = base64.b64encode(b"not really a picture").decode()
+PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\nnot picture!").decode()
 SOUND = base64.b64encode(b"abc").decode()
 SCHEMA = {
     "type": "object",

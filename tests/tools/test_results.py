@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime
 import json
@@ -21,7 +22,7 @@ from agentlane.tool import ToolResult
 
 CALL = ToolCallPart(id="c1", name="read", arguments={})
 LIMIT = 1_000
-IMAGE = ImagePart(data="aGk=", mime_type="image/png")
+IMAGE = ImagePart(data="iVBORw0KGgo=", mime_type="image/png")
 
 
 def sealed(value: Any, limit: int = LIMIT) -> ToolResultMessage:
@@ -216,7 +217,7 @@ SIGNED = TextPart(text="", signature="s" * 100)
         text(""),
         text("x"),
         ImagePart(data="", mime_type="image/png"),
-        ImagePart(data="A" * 9_999, mime_type="a/b"),
+        ImagePart(data="A" * 10_000, mime_type="a/b"),
         SIGNED,
     ],
     ids=["empty text", "text", "empty image", "big image", "signature"],
@@ -245,18 +246,58 @@ def test_a_signature_counts_and_is_kept_whole_or_left_out(size: int) -> None:
 
 
 def test_an_image_counts_with_its_type() -> None:
-    assert sealed(IMAGE, 13).content == (IMAGE,)
-    assert sealed(IMAGE, 12).content == (text("[image left out: 13 bytes do not fit in 12]"),)
-    assert sealed(ImagePart(data="é", mime_type="a/b"), 4).content != (ImagePart(data="é", mime_type="a/b"),)
+    assert sealed(IMAGE, 21).content == (IMAGE,)
+    assert sealed(IMAGE, 20).content == (text("[image left out: 21 bytes do not fit in 20]"),)
+
+
+def image(data: bytes, mime_type: str) -> ImagePart:
+    return ImagePart(data=base64.b64encode(data).decode(), mime_type=mime_type)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (ImagePart(data="!!!not base64", mime_type="image/png"), "[image/png left out: its data is no base64]"),
+        (ImagePart(data="aGk", mime_type="image/png"), "[image/png left out: its data is no base64]"),
+        (ImagePart(data="iVBO\nRw0KGgo=", mime_type="image/x"), "[image/x left out: its data is no base64]"),
+        (ImagePart(data="é", mime_type="image/png"), "[image/png left out: its data is no base64]"),
+        (ImagePart(data="-_8=", mime_type="image/svg+xml"), "[image/svg+xml left out: its data is no base64]"),
+        (
+            ImagePart(data="data:image/png;base64,iVBORw0KGgo=", mime_type="image/png"),
+            "[image/png left out: its data is no base64]",
+        ),
+        (ImagePart(data="", mime_type="image/tiff"), "[image/tiff left out: its 0 bytes are no such image]"),
+        (image(b"<html>no</html>", "image/PNG"), "[image/PNG left out: its 15 bytes are no such image]"),
+        (image(b"GIF89", "image/gif"), "[image/gif left out: its 5 bytes are no such image]"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_would_fail_every_later_request_is_a_text_in_place_of_an_image(part: ImagePart, said: str) -> None:
+    for value in (part, [text("a"), part], ToolResult(content=[part])):
+        assert sealed(value).content[-1] == text(said) and not sealed(value).is_error
+    assert progress_parts(part, LIMIT) == (text(said),)
+
+
+@pytest.mark.parametrize(
+    ("data", "claimed", "kind"),
+    [
+        (b"\xff\xd8\xff\xe0", "image/jpg", "image/jpeg"),
+        (b"\x89PNG\r\n\x1a\nx", "image/jpeg", "image/png"),
+        (b"RIFF1234WEBPVP8 ", "application/octet-stream", "image/webp"),
+        (b"<svg/>", "image/svg+xml", "image/svg+xml"),
+    ],
+)
+def test_an_image_of_a_tool_is_what_its_bytes_say(data: bytes, claimed: str, kind: str) -> None:
+    assert sealed(image(data, claimed)).content == (image(data, kind),)
 
 
 def test_an_image_that_does_not_fit_is_left_out_and_said_so() -> None:
-    limit = 20 + 2 * PART_BYTES
-    big = ImagePart(data="A" * limit, mime_type="image/png")
+    limit = 28 + 2 * PART_BYTES
+    big = ImagePart(data="A" * limit, mime_type="image/x")
 
     message = sealed([text("see"), big, IMAGE], limit)
 
-    assert message.content == (text("see"), text(f"[image left out: {limit + 9} bytes do not fit in {limit}]"), IMAGE)
+    assert message.content == (text("see"), text(f"[image left out: {limit + 7} bytes do not fit in {limit}]"), IMAGE)
 
 
 def test_details_that_do_not_fit_are_left_out_and_said_so() -> None:

@@ -19,6 +19,7 @@ from agentlane import ImagePart, InvalidDefinition
 from agentlane.tools.workspace import Workspace, WorkspaceLimits
 from agentlane.tools.workspace.paths import Refused
 from agentlane.tools.workspace.texts import edited, numbered, text_of
+from agentlane.tools.workspace.tools import _temporary
 from tests.workspace.stub import Ctx, Hands, tree
 
 PNG = b"\x89PNG\r\n\x1a\n\0rest"
@@ -52,7 +53,7 @@ def test_an_edit_changes_one_place_and_no_other_byte(before: str, old: str, afte
     text = text_of(file(whole))
     assert text is not None
 
-    made = edited(text.text, f"[{old}]", f"({new})", every=False)
+    made = edited(text.text, f"[{old}]", f"({new})", every=False, size_max=99)
 
     assert text.encode(made.text) == file(f"<{before}({new}){after}>\n")
     assert (made.times, made.line) == (1, before.count("\n") + 1)
@@ -65,19 +66,51 @@ def test_an_edit_needs_its_text_once_or_all_of_them(text: str, old: str, new: st
 
     if not wanted:
         with pytest.raises(Refused):
-            edited(text, old, new, every=every)
+            edited(text, old, new, every=every, size_max=99)
         return
-    made = edited(text, old, new, every=every)
+    made = edited(text, old, new, every=every, size_max=99)
     assert made.text == text.replace(old, new) and made.times == text.count(old)
+
+
+class Counted(str):
+    """A text that cannot be built anew."""
+
+    def replace(self, *given: object) -> str:  # type: ignore[override]
+        raise MemoryError
+
+
+def test_an_edit_is_counted_before_it_is_built_and_writes_no_more_than_the_bound(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="would have 9000 characters, and 8999 bytes can be written"):
+        edited(Counted("a" * 900), "a", "b" * 10, every=True, size_max=8_999)
+    assert len(edited("a" * 900, "a", "b" * 10, every=True, size_max=9_000).text) == 9_000
+
+    hands = Hands(tmp_path, file_bytes=100)
+    for name, data in {
+        "many": b"a" * 50,
+        "wide": b"a" * 50,
+        "marked": b"\xff\xfe" + b"a\0" * 40,
+        "fits": b"aaaa",
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    asked = {"old_text": "a", "replace_all": True}
+    for path, new, said in (
+        ("many", "bbb", "150 characters"),
+        ("wide", "\u20ac", "150 bytes"),
+        ("marked", "bb", "162 bytes"),
+    ):
+        before = (tmp_path / path).read_bytes()
+        assert f"the file would have {said}, and 100 " in hands("edit_file", path=path, new_text=new, **asked)
+        assert (tmp_path / path).read_bytes() == before
+    assert hands("edit_file", path="fits", new_text="b" * 25, **asked).startswith("replaced 4 times")
 
 
 def test_a_place_that_is_not_the_only_one_is_told_with_its_lines() -> None:
     with pytest.raises(Refused, match=r"more than once, on lines 1, 3; give more of the text around it, or set"):
-        edited("x\ny\nx\n", "x", "z", every=False)
+        edited("x\ny\nx\n", "x", "z", every=False, size_max=99)
     with pytest.raises(Refused, match="not in the file; read it, and give the text exactly"):
-        edited("x", "q", "z", every=True)
+        edited("x", "q", "z", every=True, size_max=99)
     with pytest.raises(Refused, match="more than once"):
-        edited("aaa", "aa", "b", every=False)
+        edited("aaa", "aa", "b", every=False, size_max=99)
 
 
 def test_lines_are_numbered_bounded_and_told_where_to_go_on() -> None:
@@ -178,6 +211,10 @@ def test_a_text_is_found_with_its_place(filled: Path) -> None:
     assert hands("search_files", text="x", path=".git") == ".git/d.py:1: x"
     assert hands("search_files", text="none") == "[nothing was found]"
     assert hands("search_files", text="") == "refused: text is empty: say what to look for"
+
+
+def test_a_text_of_two_lines_is_not_said_to_be_nowhere(filled: Path) -> None:
+    assert "look for one of its lines" in Hands(filled)("search_files", text="a\nb")
 
 
 def test_looking_is_bounded_and_says_so(filled: Path) -> None:
@@ -304,6 +341,34 @@ def test_a_write_that_starts_again_is_done_once_and_never_over_what_others_wrote
         "refused: 'file' was changed by somebody meanwhile and is left as it is; read it again"
     )
     assert file.read_text() == "a person's"
+
+
+@pytest.mark.parametrize("now", ["another", "the new", None, "a folder"])
+def test_what_a_killed_write_left_is_cleared_by_its_replay_whatever_that_comes_to(
+    tmp_path: Path, now: str | None
+) -> None:
+    hands, ctx, file = Hands(tmp_path), Ctx(), tmp_path / "file"
+    file.write_text("the old")
+    ctx.memos["before"] = hands.workspace._version("file")
+    left = tmp_path / _temporary(ctx)  # type: ignore[arg-type]
+    left.write_text("the ne")
+    file.unlink()
+    if now == "a folder":
+        file.mkdir()
+    elif now is not None:
+        file.write_text(now)
+
+    said = hands("write_file", ctx, path="file", content="the new")
+
+    assert said == "file holds the content already" if now == "the new" else said.startswith("refused: ")
+    assert not left.exists() and file.exists() == (now is not None)
+
+
+def test_a_name_that_is_in_no_list_is_not_written(tmp_path: Path) -> None:
+    said = Hands(tmp_path)("write_file", path=".agentlane-1", content="x")
+
+    assert said == "refused: '.agentlane-1': names that begin with .agentlane- are not listed; give another one"
+    assert tree(tmp_path) == {}
 
 
 def test_an_edit_of_what_others_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,7 @@ class ImagePart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True,
     def of(cls, data: bytes, mime_type: str | None = None) -> ImagePart | None:
         """The bytes of an image as a part; None if no type is given and they are no PNG, JPEG, GIF or WebP."""
         if mime_type is None:
-            mime_type = next((name for start, name in _IMAGES.items() if data.startswith(start)), None)
-            if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-                mime_type = "image/webp"
+            mime_type = image_type(data)
         return None if mime_type is None else cls(data=b2a_base64(data, newline=False).decode(), mime_type=mime_type)
 
 
@@ -43,6 +41,15 @@ _IMAGES = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
+IMAGE_TYPES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+"""What every provider takes, and what the first bytes of an image are known to say."""
+
+
+def image_type(data: bytes) -> str | None:
+    """What the first bytes of an image say that it is; None for what is no PNG, JPEG, GIF or WebP."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for start, name in _IMAGES.items() if data.startswith(start)), None)
 
 
 class ThinkingPart(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type", tag="thinking"):

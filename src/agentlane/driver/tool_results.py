@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,7 +10,15 @@ from msgspec import Struct
 
 from agentlane.data import codec
 from agentlane.data.border import clean_json, clean_text
-from agentlane.data.messages import ImagePart, TextPart, ToolCallPart, ToolResultMessage, UserPart
+from agentlane.data.messages import (
+    IMAGE_TYPES,
+    ImagePart,
+    TextPart,
+    ToolCallPart,
+    ToolResultMessage,
+    UserPart,
+    image_type,
+)
 from agentlane.data.requests import checked_part
 from agentlane.driver.tool_questions import Question
 from agentlane.errors import InvalidMessage
@@ -159,7 +168,19 @@ def _parts(content: Any) -> tuple[UserPart, ...]:
         content = (content,)
     if not isinstance(content, list | tuple):
         raise InvalidMessage(f"result.content: text or parts are needed here, not {type(content).__name__}")
-    return tuple(checked_part(part, f"result.content[{index}]") for index, part in enumerate(content))
+    checked = (checked_part(part, f"result.content[{index}]") for index, part in enumerate(content))
+    return tuple(_seen(part) if isinstance(part, ImagePart) else part for part in checked)
+
+
+def _seen(image: ImagePart) -> UserPart:
+    """An image as what its bytes are; a text in place of one that every later request with it would fail for."""
+    try:
+        kind = image_type(data := a2b_base64(image.data, strict_mode=True))
+    except ValueError:
+        return TextPart(text=f"[{image.mime_type} left out: its data is no base64]")
+    if not data or (kind is None and image.mime_type.lower() in IMAGE_TYPES):
+        return TextPart(text=f"[{image.mime_type} left out: its {len(data)} bytes are no such image]")
+    return image if kind in (None, image.mime_type) else ImagePart(data=image.data, mime_type=kind)
 
 
 def _flag(value: Any) -> bool:

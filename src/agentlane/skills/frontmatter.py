@@ -170,10 +170,11 @@ def _character(number: int) -> str | None:
 
 def _plain(key: str, pieces: list[tuple[int, str]]) -> str:
     texts: list[str] = []
-    for place, (line, piece) in enumerate(pieces):
-        text = re.split(r"(?:^|\s)#", piece, maxsplit=1)[0].rstrip()
-        if text != piece and place < len(pieces) - 1:
-            raise Malformed(line, f"{key}: ' #' begins a comment in the middle of it; put the text in quotes")
+    for place, (line, text) in enumerate(pieces):
+        if re.search(r"(?:^|\s)#", text):
+            raise Malformed(
+                line, f"{key}: ' #' begins a comment, and what is behind it would be lost; put the text in quotes"
+            )
         if ": " in text or text.endswith(":"):
             raise Malformed(line, f"{key}: it holds a ': ', which begins another value; put the text in quotes")
         if not place and (text.startswith(_NOT_TEXT) or text in ("-", "?")):

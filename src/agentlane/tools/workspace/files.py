@@ -9,7 +9,7 @@ from contextlib import suppress
 from agentlane.tools.workspace.paths import Place, Refused
 
 TEMPORARY_PREFIX = ".agentlane-"
-"""What a file is called until it is whole. One that a death leaves behind is replaced by the replay of its call."""
+"""What a file is called until it is whole. One that a death leaves behind is cleared by the replay of its call."""
 
 
 def regular(place: Place) -> os.stat_result:
@@ -69,6 +69,12 @@ def exists(place: Place) -> bool:
     return True
 
 
+def clear(place: Place, temporary: str) -> None:
+    """Take away what a start of this call that died has left beside its place."""
+    with suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=place.folder)
+
+
 def replace_whole(place: Place, data: bytes, *, temporary: str) -> None:
     """Put a whole file in a place, under another name first: whoever opens it gets the old one or the new one.
 
@@ -76,8 +82,7 @@ def replace_whole(place: Place, data: bytes, *, temporary: str) -> None:
     names of the old one (hard links) keep what they had. ``Refused`` for one that this process may not write.
     """
     mode = _mode_of_old(place)
-    with suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=place.folder)  # a start of this call that died has left it
+    clear(place, temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=place.folder)
     try:

@@ -59,6 +59,8 @@ class Looking:
         """The lines that hold ``text``, as ``path:line: text``."""
         if not text:
             raise Refused("text is empty: say what to look for")
+        if "\n" in text:
+            raise Refused("text has a line end in it, and one line is looked at at a time: look for one of its lines")
         wanted = text.casefold() if ignore_case else text
         rows: list[str] = []
         unread = read_bytes = 0

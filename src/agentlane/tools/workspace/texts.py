@@ -74,10 +74,11 @@ class Edited(NamedTuple):
     line: int
 
 
-def edited(text: str, old: str, new: str, *, every: bool) -> Edited:
+def edited(text: str, old: str, new: str, *, every: bool, size_max: int) -> Edited:
     """``old`` replaced by ``new``; ``Refused`` unless it is there exactly once, or at least once with ``every``.
 
-    In a file whose lines end in CR LF a line end of ``old`` and ``new`` may be written as LF. Nothing else changes.
+    A text of more than ``size_max`` characters is refused before it is built. In a file whose lines end in CR LF a line
+    end of ``old`` and ``new`` may be written as LF. Nothing else changes.
     """
     if not old:
         raise Refused("old_text is empty; to make a file or write all of it, use write_file")
@@ -91,8 +92,12 @@ def edited(text: str, old: str, new: str, *, every: bool) -> Edited:
     first = text.find(old)
     if first < 0:
         raise Refused("old_text is not in the file; read it, and give the text exactly, blanks and all")
+    times = text.count(old) if every else 1
+    length = len(text) + times * (len(new) - len(old))
+    if length > size_max:
+        raise Refused(f"the file would have {length} characters, and {size_max} bytes can be written")
     if every:
-        return Edited(text.replace(old, new), text.count(old), _line_of(text, first))
+        return Edited(text.replace(old, new), times, _line_of(text, first))
     if text.find(old, first + 1) >= 0:
         raise Refused(
             f"old_text is in the file more than once, {_lines_of(text, old)}; give more of the text around it, or set "

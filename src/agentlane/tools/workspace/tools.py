@@ -18,6 +18,7 @@ from agentlane import ImagePart, InvalidDefinition, Tool, ToolContext, ToolResul
 from agentlane.tools.workspace.commands import Command
 from agentlane.tools.workspace.files import (
     TEMPORARY_PREFIX,
+    clear,
     exists,
     read_whole,
     regular,
@@ -105,7 +106,7 @@ class Workspace:
 
         Args:
             path: the folder
-            pattern: which names to list, with * and ? as in a shell; with a / in it, which paths
+            pattern: which names to list, with *, ? and [...] as in a shell; with a / in it, which paths
             depth: 1 for the folder alone, more for folders in it too
         """
         return self._looking(ctx).listed(path, pattern, depth)
@@ -145,9 +146,9 @@ class Workspace:
         """Find a text in the files of the workspace: each line that holds it, as path:line: text.
 
         Args:
-            text: what to look for, exactly; not a regular expression
+            text: what to look for, exactly, within one line; not a regular expression
             path: the folder to look in
-            pattern: which files to look in, with * and ? as in a shell
+            pattern: which files to look in, with *, ? and [...] as in a shell
             ignore_case: whether capitals and small letters are the same
         """
         return self._looking(ctx).searched(text, path, pattern, ignore_case=ignore_case)
@@ -160,9 +161,7 @@ class Workspace:
             path: the file
             content: all that the file will hold
         """
-        data = content.encode("utf-8", "replace")
-        if len(data) > self.limits.file_bytes:
-            raise Refused(f"content has {len(data)} bytes, and {self.limits.file_bytes} can be written")
+        data = self._bounded(content.encode("utf-8", "replace"))
         before: str | None = await ctx.memo("before")
         if before is None:
             before = await asyncio.to_thread(self._version, path)
@@ -184,8 +183,8 @@ class Workspace:
             text = text_of(data)
             if text is None:
                 raise Refused(f"{path!r} is a binary file; edit_file changes texts")
-            made = edited(text.text, old_text, new_text, every=replace_all)
-            self._put(place, text.encode(made.text), version(found), _temporary(ctx))
+            made = edited(text.text, old_text, new_text, every=replace_all, size_max=self.limits.file_bytes)
+            self._put(place, self._bounded(text.encode(made.text)), version(found), _temporary(ctx))
         times = "once" if made.times == 1 else f"{made.times} times"
         return f"replaced {times}, first on line {made.line} of {place.shown}"
 
@@ -258,12 +257,20 @@ class Workspace:
     def _looking(self, ctx: ToolContext[Any]) -> Looking:
         return Looking(self._root, self.limits, self._skip, lambda: ctx.cancelled)
 
+    def _bounded(self, data: bytes) -> bytes:
+        if len(data) > self.limits.file_bytes:
+            raise Refused(f"the file would have {len(data)} bytes, and {self.limits.file_bytes} can be written")
+        return data
+
     def _version(self, path: str) -> str:
         with self._root.place(path, make=True) as place:
+            if place.name.startswith(TEMPORARY_PREFIX):
+                raise Refused(f"{path!r}: names that begin with {TEMPORARY_PREFIX} are not listed; give another one")
             return version_of(place)
 
     def _write(self, path: str, data: bytes, before: str, temporary: str) -> str:
         with self._changing, self._root.place(path, make=True) as place:
+            clear(place, temporary)  # whatever becomes of this start: no later one would
             if version_of(place) != before and _holds(place, data):
                 return f"{place.shown} holds the content already"
             self._put(place, data, before, temporary)
