@@ -149,7 +149,10 @@ class Agent(Generic[Deps, Output]):
             if not isinstance(each_tool, Tool):
                 raise InvalidDefinition(f"agent {self.name!r}: {each_tool!r} is not a Tool; decorate it with @tool")
             if each_tool.name in self.tools:
-                raise InvalidDefinition(f"agent {self.name!r}: two tools are named {each_tool.name!r}")
+                raise InvalidDefinition(
+                    f"agent {self.name!r}: two tools are named {each_tool.name!r}; give one another "
+                    f"name: tool(name='another')(obj.method) for a method, prefix= for those of a server"
+                )
             self.tools[each_tool.name] = each_tool
         self._library = self._read(skills, templates)
         self.max_follow_ups = _at_least("max_follow_ups", max_follow_ups, 0)

@@ -13,7 +13,7 @@ from agentlane.data.entries import Entry
 from agentlane.data.inbox import Queued
 from agentlane.data.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
 from agentlane.data.reads import id_text, kinds_of, page_limit
-from agentlane.data.requests import checked_part, checked_time, checked_user
+from agentlane.data.requests import Skill, Template, checked_part, checked_time, checked_user
 from agentlane.driver import appending
 from agentlane.driver.frames import clean_answer
 from agentlane.driver.lane_core import LaneCore
@@ -168,7 +168,8 @@ def _checked(message: object) -> UserMessage | AssistantMessage | ToolResultMess
             return _checked_result(message)
     except (AttributeError, TypeError) as error:
         raise InvalidMessage(f"message: {error}") from error
-    raise InvalidMessage(f"message: a message record is needed here, not {type(message).__name__}")
+    way = "; give agent.expand(...) of it" if isinstance(message, Skill | Template) else ""
+    raise InvalidMessage(f"message: a message record is needed here, not {type(message).__name__}{way}")
 
 
 def _checked_result(message: ToolResultMessage) -> ToolResultMessage:

@@ -13,7 +13,7 @@ from agentlane.approval import ApprovalPredicate
 from agentlane.data.border import clean_json, clean_text
 from agentlane.data.messages import ToolCallPart, UserPart
 from agentlane.data.operations import WHOLE_MAX, ReplayPolicy
-from agentlane.errors import InvalidDefinition, InvalidMessage
+from agentlane.errors import InvalidDefinition, InvalidMessage, InvalidName
 from agentlane.model import ToolDefinition
 from agentlane.names import check_name
 from agentlane.signatures.functions import name_of, refuse_class, target_of
@@ -232,7 +232,7 @@ def tool(
 
         signature = Signature(function)
         built = Tool(
-            name_of(function) if name is None else name,
+            _own_name(function) if name is None else name,
             function,
             description=signature.description if description is None else description,
             parameters=signature.schema,
@@ -247,6 +247,13 @@ def tool(
         return built
 
     return build if function is None else build(function)
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    try:
+        return check_name(name_of(function), "tool")
+    except InvalidName as error:
+        raise InvalidName(f"{error}; give it another one: tool(name='another')(function)", **error.details) from error
 
 
 def _copied(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,16 @@ import mcp_types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp import MCPError
 
-from agentlane import InvalidDefinition, InvalidName, ReplayPolicy, RetryPolicy, ToolOptions
+from agentlane import InvalidDefinition, InvalidName, ReplayPolicy, RetryPolicy, ToolCallPart, ToolOptions
+from agentlane.driver.tool_results import seal_value
 from agentlane.mcp import HttpServer, StdioServer
+from agentlane.mcp.calling import RemoteCall
 from agentlane.mcp.declaring import NAME_LENGTH_MAX, checked_prefix, hinted_policy, shown_name
 from agentlane.mcp.failures import text_of
-from agentlane.mcp.wire import HttpTransport
+from agentlane.mcp.results import result_of
+from agentlane.mcp.wire import Handover, HttpTransport
 
 WORDS = st.text("ab_-. ü", min_size=1, max_size=6) | st.sampled_from(["b" * 61, "b" * 62, "b" * 80, "_" * 40])
 PREFIXES = st.sampled_from(["a", "b", "-", "a-b", "a_b", "a_b_a", "b_a", "a" * 32])
@@ -40,6 +45,7 @@ def test_no_two_tools_of_any_servers_get_one_name_and_every_provider_takes_it(pa
         [("a", "b__x"), ("a_b", "_x"), ("a", "b_x")],
         [("a", "x.y"), ("a", "x y"), ("a", "x_y")],
         [("a", "x" * 61), ("a", "x" * 62), ("a", "x" * 63)],
+        [("s", "a b"), ("s", "a_b_c8687a08"), ("s", "a_b_c8687a08 ")],
     ],
 )
 def test_names_that_could_be_taken_for_each_other_are_not(pairs: list[tuple[str, str]]) -> None:
@@ -93,6 +99,44 @@ def test_hints_of_a_trusted_server(
     )
 
     assert hinted_policy(mcp_types.Tool(name="x", input_schema={"type": "object"}, annotations=hints)) == policy
+
+
+def test_one_odd_number_of_a_server_costs_neither_its_text_nor_the_rest() -> None:
+    deep: Any = "end"
+    for _ in range(100):
+        deep = [deep]
+    answer = mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(text="did it")],
+        structured_content={
+            "wei": 2**80,
+            "least": -(2**63),
+            "most": 2**64 - 1,
+            "odd": [math.nan, -math.inf],
+            "deep": deep,
+        },
+    )
+
+    sealed = seal_value(ToolCallPart(id="c", name="t", arguments={}), result_of(answer), 10_000).message
+
+    assert (sealed.text, sealed.is_error) == ("did it", False)
+    kept = sealed.details["structured"]
+    assert kept.pop("deep").__repr__().count("[") == 100
+    assert kept == {"wei": str(2**80), "least": -(2**63), "most": 2**64 - 1, "odd": ["nan", "-inf"]}
+
+    many = mcp_types.CallToolResult(content=[], structured_content={"n": [0] * 1_000_001})
+    sealed = seal_value(ToolCallPart(id="c", name="t", arguments={}), result_of(many), 10_000_000).message
+    assert sealed.details is None and sealed.text.endswith("[details left out: more than 500000 values]")
+    assert not sealed.is_error
+
+
+async def test_what_a_refusal_says_is_told_whatever_its_data() -> None:
+    asked = RemoteCall(server=HttpServer("t", "http://x"), tool="t", arguments={}, context=Any, repeatable=bool)  # type: ignore[arg-type]
+    refused = asked._refused(MCPError(-32042, "not on a Monday", {"n": 2**80}), Handover())
+
+    sealed = seal_value(ToolCallPart(id="c", name="t", arguments={}), refused, 10_000).message
+
+    assert sealed.text == "The server 't' refused the call: not on a Monday (error -32042)."
+    assert sealed.details == {"code": -32042, "message": "not on a Monday", "data": {"n": str(2**80)}}
 
 
 def raising(error: Exception) -> Callable[[httpx2.Request], httpx2.Response]:

@@ -74,6 +74,10 @@ def test_a_text_is_read_as_yaml_reads_it(written: str, text: str) -> None:
         ("description:\n\ttabbed", 4, "tab"),
         ("  indented: from the start", 3, "': '"),
         ("no colon in it", 3, "'no colon in it'"),
+        ("]", 3, "']'"),
+        ("description: [\n]", 3, "'['"),
+        ("nor: a value\n]", 4, "']'"),
+        ("http://here", 3, "'http://here'"),
         ("name: y", 3, "line 2"),
         ("description: a\ndescription: b", 4, "line 3"),
     ],
@@ -84,6 +88,28 @@ def test_what_is_no_text_is_refused_by_its_line(written: str, line: int, why: st
 
     assert refused.value.line == line
     assert why in refused.value.why
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        '"quoted: key": 1',
+        "'it''s': 1",
+        "größe: 1",
+        "$schema: x",
+        "x/y: 1",
+        "a:b: 1",
+        "<<: *base",
+        "(a): 1",
+        "allowed-tools: [\n  Read,\n  Bash\n]",
+        "hooks: {\n  a: 1\n}  ",
+    ],
+)
+def test_keys_of_any_kind_are_passed_over(other: str) -> None:
+    found = read_frontmatter(f"---\nname: x\n{other}\ndescription: d\n---\nbody", WANTED, required=True)
+
+    assert found.texts == {"name": "x", "description": "d"}
+    assert found.lines["description"] == 4 + other.count("\n")
 
 
 def test_keys_of_others_are_passed_over_however_they_are_made() -> None:

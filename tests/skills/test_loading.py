@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,30 @@ async def test_a_link_that_is_made_later_is_not_followed(memory: Place, tmp_path
         "A",
         "swapped",
         "Of skill 'pdf', pdf is a symbolic link; links are not followed.",
+    ]
+
+
+async def test_the_model_is_not_told_where_a_folder_was_that_is_gone(memory: Place, tmp_path: Path) -> None:
+    root = tmp_path / "skills"
+    write_skill(root, "pdf", a="A", refs__b="B")
+
+    @tool
+    def go(what: str) -> str:
+        """Take something away."""
+        shutil.rmtree(root / what)
+        return "gone"
+
+    asked = [call("load_skill", name="pdf", file="a"), call("load_skill", name="pdf", file="refs/b")]
+    model = ScriptedModel([[call("go", what="pdf/refs"), asked[1]], [call("go", what=""), *asked], "done"])
+    lane = await (await memory.open()).lane("main", Agent(model=model, tools=[go], skills=root, max_parallel=1))
+    await lane.run("go")
+
+    texts = [message.text for message in await lane.messages() if isinstance(message, ToolResultMessage)]
+    assert texts == [
+        "gone",
+        "Of skill 'pdf', refs is not there.",
+        "gone",
+        *["Of skill 'pdf', the folder cannot be read any more, and so no file of it."] * 2,
     ]
 
 

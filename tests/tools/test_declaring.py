@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
+from agentlane.agent import Agent
 from agentlane.errors import InvalidDefinition, InvalidName
+from agentlane.testing.models import ScriptedModel
 from agentlane.tool import ArgumentsError, RetryTool, Tool, ToolResult, tool
 from agentlane.tool_context import ToolContext
 
@@ -664,3 +666,22 @@ def test_a_types_own_check_is_a_validator_too() -> None:
 
 def test_a_result_record_is_what_a_tool_may_return() -> None:
     assert ToolResult(content="x") == ToolResult(content="x", details=None, is_error=False, terminate=False)
+
+
+def test_what_is_refused_by_its_name_or_type_is_told_the_way_out() -> None:
+    with pytest.raises(InvalidName, match=r"'<lambda>': use 1 to .*; give it another one: tool\(name="):
+        tool(lambda: 1)
+    assert tool(name="one")(lambda: 1).name == "one"
+
+    def take(n: Annotated[int | None, Meta(ge=1)] = None) -> str:
+        return "ok"
+
+    with pytest.raises(InvalidDefinition, match=r"say it of the type itself: Annotated\[int, Meta\(ge=1\)\] \| None"):
+        tool(take)
+
+    def well(n: Annotated[int, Meta(ge=1)] | None = None) -> str:
+        return "ok"
+
+    tool(well)
+    with pytest.raises(InvalidDefinition, match=r"two tools are named 'well'; give one another name"):
+        Agent(model=ScriptedModel(["a"]), tools=[tool(well), tool(well)])

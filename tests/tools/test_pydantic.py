@@ -262,3 +262,30 @@ def test_a_model_is_a_result_wherever_it_is(value: Any, text: str) -> None:
     made = seal_value(ToolCallPart(id="c", name="t", arguments={}), value, 1_000)
 
     assert made.message.text == text and not made.message.is_error
+
+
+class Parcel(BaseModel):
+    zip_code: str = Field(alias="zipCode", default="1")
+    tags: set[str] = Field(alias="theTags", default={"b", "a"})
+
+
+class TwoNames(BaseModel):
+    code: str = Field(validation_alias="in", serialization_alias="out", default="1")
+
+
+@pytest.mark.parametrize("hint", [Parcel, list[Parcel], Team])
+def test_a_default_that_is_shown_can_be_said_and_means_itself(hint: Any) -> None:
+    parcel = Parcel.model_validate({"zipCode": "77777"})
+    default = {Parcel: parcel, Team: Team(Person(name="a", homes=[Address(street="s")]))}.get(hint, [parcel])
+    tool_ = built(hint, default)
+    shown = tool_.definition.parameters["properties"]["x"]["default"]
+
+    assert tool_.call(tool_.check({"x": shown}, None), None) == default
+    assert hint is not Parcel or shown == {"zipCode": "77777", "theTags": ["a", "b"]}
+
+
+def test_a_default_that_could_not_be_said_is_not_shown() -> None:
+    tool_ = built(TwoNames, TwoNames.model_validate({"in": "7"}))
+
+    assert "default" not in tool_.definition.parameters["properties"]["x"]
+    assert tool_.call(tool_.check({}, None), None).code == "7"

@@ -577,3 +577,51 @@ def test_a_constraint_that_would_not_be_checked_is_refused() -> None:
         built(list[Order])
     with pytest.raises(InvalidDefinition, match=r"the constraint Predicate\(.*\) has no JSON Schema; check it in the"):
         built(Annotated[int, constraint("Predicate", func=bool)])
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        dict[int, str],
+        dict[float, str],
+        dict[bool, str],
+        dict[None, str],
+        dict[tuple[str, int], str],
+        dict[Level, str],
+        dict[Literal[1, 2], str],
+        dict[Annotated[int, msgspec.Meta(ge=1)], str],
+        list[dict[str, dict[int | None, str]]],
+        msgspec.Raw,
+        list[msgspec.Raw],
+    ],
+    ids=str,
+)
+def test_what_no_json_can_be_read_as_is_refused_when_the_tool_is_declared(hint: Any) -> None:
+    def take(x: Any) -> str:
+        return "ok"
+
+    take.__annotations__["x"] = hint
+    with pytest.raises(InvalidDefinition, match="JSON has no other keys than text|not read yet"):
+        tool(take)
+
+
+@pytest.mark.parametrize(
+    ("hint", "given", "got"),
+    [
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        (dict[Any, int], {"a": 1}, {"a": 1}),
+        (dict[int | str, int], {"1": 1}, {"1": 1}),
+        (dict[Literal["a", 1], int], {"a": 1}, {"a": 1}),
+        (dict[datetime.date, int], {"2020-01-02": 1}, {datetime.date(2020, 1, 2): 1}),
+        (dict[uuid.UUID, int], {str(uuid.UUID(int=1)): 1}, {uuid.UUID(int=1): 1}),
+        (dict[decimal.Decimal, int], {"1.5": 1}, {decimal.Decimal("1.5"): 1}),
+    ],
+    ids=str,
+)
+def test_keys_that_are_texts_are_read_as_their_type(hint: Any, given: Any, got: Any) -> None:
+    def take(x: Any) -> Any:
+        return x
+
+    take.__annotations__["x"] = hint
+    built = tool(take)
+    assert built.call(built.check({"x": given}, None), None) == got

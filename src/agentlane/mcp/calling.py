@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from agentlane import Clock, NoActiveOperation, NotStarted, ToolContext, ToolResult
 from agentlane.mcp.connection import Connection
 from agentlane.mcp.failures import Lost, NotBegun, ServerNotReady, marked, text_of
-from agentlane.mcp.results import result_of
+from agentlane.mcp.results import details_of, result_of
 from agentlane.mcp.wire import Handover
 
 IDEMPOTENCY_KEY = "agentlane/idempotencyKey"
@@ -177,7 +177,7 @@ class RemoteCall(Struct, frozen=True, kw_only=True):
             return _error(f"The server {self.server.name!r} refused the call: {said}.")
         return ToolResult(
             content=f"The server {self.server.name!r} refused the call: {said} (error {code}).",
-            details={"code": code, "message": said, "data": data},
+            details=details_of({"code": code, "message": said, "data": data}),
             is_error=True,
         )
 

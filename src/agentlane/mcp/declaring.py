@@ -16,6 +16,7 @@ NAME_LENGTH_MAX = 64
 """What every provider takes as a tool's name."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
+_MARKED = re.compile(r"_[0-9a-f]{8}\Z")
 _REST = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -33,11 +34,11 @@ def shown_name(prefix: str, name: str) -> str:
     """The name of a server's tool here: the same at each start, whatever else the server offers.
 
     What providers do not take in a name becomes ``_``, too long ones are cut, and either gets a digest of the whole, so
-    that no two are alike.
+    that no two are alike; one that ends as if it had such a digest gets it too.
     """
     plain = f"{prefix}__{name}" if prefix else name
     clean = _REST.sub("_", plain)
-    if clean == plain and len(clean) <= NAME_LENGTH_MAX:
+    if clean == plain and len(clean) <= NAME_LENGTH_MAX and _MARKED.search(clean) is None:
         return clean
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{clean[: NAME_LENGTH_MAX - len(mark) - 1]}_{mark}"

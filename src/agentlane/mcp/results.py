@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -21,6 +22,10 @@ from agentlane import ImagePart, TextPart, ToolResult
 
 _PROTOCOL = "io.modelcontextprotocol/"
 """Begins the keys of ``_meta`` that are the protocol's own."""
+
+DETAILS_DEPTH_MAX = 48
+DETAILS_VALUES_MAX = 500_000
+"""Within both, and with numbers of 64 bits, details can be kept in a session."""
 
 _IMAGE = re.compile(r"image/[A-Za-z0-9.+-]+")
 
@@ -49,7 +54,39 @@ def result_of(answer: CallToolResult) -> ToolResult:
     meta = {key: value for key, value in (answer.meta or {}).items() if not key.startswith(_PROTOCOL)}
     if meta:
         details["meta"] = meta
-    return ToolResult(content=parts, details=details or None, is_error=answer.is_error)
+    kept = details_of(details)
+    if details and kept is None:
+        parts.append(TextPart(text=f"[details left out: more than {DETAILS_VALUES_MAX} values]"))
+    return ToolResult(content=parts, details=kept, is_error=answer.is_error)
+
+
+def details_of(found: dict[str, Any]) -> dict[str, Any] | None:
+    """What a server said, as it can be kept: of a call that has run nothing is lost for one odd number in it.
+
+    Numbers beyond 64 bits and those that are none (NaN, Infinity) become texts, and so does what is nested too deep, as
+    JSON. None for nothing, and for more values than can be kept.
+    """
+    counted = 0
+
+    def kept(value: Any, depth: int) -> Any:
+        nonlocal counted
+        counted += 1
+        if counted > DETAILS_VALUES_MAX:
+            raise OverflowError
+        if isinstance(value, dict | list):
+            if depth > DETAILS_DEPTH_MAX:
+                return json.dumps(value, ensure_ascii=False)
+            if isinstance(value, list):
+                return [kept(each, depth + 1) for each in value]
+            return {key: kept(each, depth + 1) for key, each in value.items()}
+        if type(value) is int and not -(2**63) <= value < 2**64:
+            return str(value)
+        return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+    try:
+        return kept(found, 1) or None
+    except OverflowError:
+        return None
 
 
 def _shown(block: object) -> list[TextPart | ImagePart]:

@@ -36,6 +36,7 @@ _WAYS_OUT = (
     ("more than one str-like", "take str, and tell them apart in the function"),
     ("more than one int-like", "take int, and tell them apart in the function"),
     ("custom type", "take one of them, or a parameter each"),
+    ("Can only set", "say it of the type itself: Annotated[int, Meta(ge=1)] | None, not Annotated[int | None, ...]"),
     ("Enums must contain", "give its members values that are all text or all whole numbers"),
 )
 _FORMATS = {
@@ -74,8 +75,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, pathlib.PurePath):
         return os.fspath(value)
     if hasattr(type(value), "__pydantic_fields__"):
-        return value.model_dump()
+        return _model_as_json(value)
     raise TypeError(type(value).__name__)
+
+
+def _model_as_json(model: Any) -> Any:
+    """A model of pydantic by the names of its schema; ``TypeError`` for one that would not be read back as itself."""
+    try:
+        plain = msgspec.to_builtins(
+            model.model_dump(by_alias=True), str_keys=True, order="deterministic", enc_hook=_plain
+        )
+        if type(model).model_validate_json(msgspec.json.encode(plain)) == model:
+            return plain
+    except Exception as error:  # validators and serializers are foreign code
+        raise TypeError(type(model).__name__) from error
+    raise TypeError(type(model).__name__)
 
 
 class Schemas:
@@ -90,7 +104,7 @@ class Schemas:
         match kind:
             case inspection.Metadata():
                 return with_more(self.of(kind.type), kind.extra_json_schema or {})
-            case inspection.AnyType() | inspection.RawType():
+            case inspection.AnyType():
                 return {}
             case inspection.NoneType():
                 return {"type": "null"}
@@ -119,6 +133,11 @@ class Schemas:
             case inspection.CollectionType():
                 return {"type": "array", "items": self.of(kind.item_type), **_length_of(kind, "Items")}
             case inspection.DictType():
+                if not _takes_text(kind.key_type):
+                    raise SchemaError(
+                        "JSON has no other keys than text; take dict[str, ...] and make its keys in the function, "
+                        + _BY_HAND
+                    )
                 length = _length_of(kind, "Properties")
                 return {"type": "object", "additionalProperties": self.of(kind.value_type), **length}
             case inspection.CustomType() if kind.cls in PATHS:
@@ -134,6 +153,8 @@ class Schemas:
             case _:
                 pass
         cls = getattr(kind, "cls", type(kind))
+        if isinstance(kind, inspection.RawType):
+            raise SchemaError(f"msgspec.Raw holds text that is not read yet; annotate it with Any, {_BY_HAND}")
         if cls is object:
             raise SchemaError(f"object has no schema; annotate it with Any, {_BY_HAND}")
         name = getattr(cls, "__name__", str(cls))
@@ -188,6 +209,23 @@ class Schemas:
         text = None if "description" in schema else texts.get(field.name)
         more = _set(description=text) | ({} if default is NODEFAULT else {"default": default})
         return with_more(schema, more)
+
+
+def _takes_text(kind: inspection.Type) -> bool:
+    """Whether a text can be read as a key of this type."""
+    match kind:
+        case inspection.Metadata():
+            return _takes_text(kind.type)
+        case inspection.UnionType():
+            return any(map(_takes_text, kind.types))
+        case inspection.LiteralType():
+            return any(isinstance(each, str) for each in kind.values)
+        case inspection.EnumType():
+            return any(isinstance(each.value, str) for each in kind.cls)
+        case inspection.IntType() | inspection.FloatType() | inspection.BoolType() | inspection.NoneType():
+            return False
+        case _:
+            return not isinstance(kind, inspection.CollectionType | inspection.TupleType)
 
 
 def with_more(schema: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,10 @@ class Unreadable(Exception):
     """What was to be read is not there, or may not be read; the text says what and why, from the folder on."""
 
 
+class Unreachable(Unreadable):
+    """The folder that the application named is not there, or may not be read; the text is for the application alone."""
+
+
 class Folder:
     """A folder, and the way to it from one that the application named.
 
@@ -111,13 +115,14 @@ class Folder:
         try:
             at = os.open(self.root, _FOLDER)
         except OSError as error:
-            raise Unreadable(f"{self.root} cannot be read: {error.strerror}") from error
+            raise Unreachable(f"{self.root} cannot be read: {error.strerror}") from error
         try:
             for number, step in enumerate(steps):
                 try:
                     next_at = os.open(step, _FOLDER | _NOT_FOLLOWED, dir_fd=at)
                 except OSError as error:
-                    raise _unreadable("/".join(steps[: number + 1]), step, at, error) from error
+                    first = len(self._below) if number >= len(self._below) else 0
+                    raise _unreadable("/".join(steps[first : number + 1]), step, at, error) from error
                 os.close(at)
                 at = next_at
             yield at

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 FENCE = "---"
 
-_KEY = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_. -]*?)[ ]*:(?:[ ]+(.*))?")
+_KEY = re.compile(
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'#:,?\[\]{}&*!|>%@`-](?:[^:]|:(?![ ]|$))*?):(?:[ ]+(.*))?"""
+)
+_OPEN = ("[", "{")
 _HEADER = re.compile(r"[|>](?:[+-]?[1-9]?|[1-9][+-])(?:[ ]+#.*)?")
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
 _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\r", "e": "\x1b", "0": "\0", " ": " "}
@@ -95,10 +98,12 @@ def _values(lines: list[str]) -> dict[str, _Value]:
             continue
         if line.startswith("#"):
             continue
+        if current is not None and current.head.startswith(_OPEN) and line.rstrip() in ("]", "}"):
+            continue  # as formatters end a list of others; what it began is no text already
         found = _KEY.fullmatch(line.rstrip())
         if found is None:
             raise Malformed(number, f"a line `key: value` is needed here, not {_shown(line)}")
-        key = found[1]
+        key = found[1].rstrip()
         if key in values:
             raise Malformed(number, f"{key!r} is there already, in line {values[key].line}")
         current = values[key] = _Value(number, (found[2] or "").strip(), [])

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentlane.data.border import clean_text
 from agentlane.skills.definitions import LOAD_SKILL
-from agentlane.skills.files import Unreadable
+from agentlane.skills.files import Unreachable, Unreadable
 from agentlane.skills.frontmatter import Malformed, decoded
 from agentlane.skills.skills import FILE_BYTES_MAX, SKILL_FILE, Skills
 from agentlane.tool import RetryTool, Tool, ToolResult
@@ -38,6 +38,8 @@ def load_skill_tool(skills: Skills) -> Tool[Any, Any]:
             return ToolResult(content=skill.text(), details=details)
         try:
             text = decoded(skills.folders[name].read(file, FILE_BYTES_MAX))
+        except Unreachable as error:  # where the folder is, is not the model's business
+            raise RetryTool(f"Of skill {name!r}, the folder cannot be read any more, and so no file of it.") from error
         except Unreadable as error:
             raise RetryTool(f"Of skill {name!r}, {error}.") from error
         except Malformed as error:
