@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("anthropic")
 
-from agentlane import Agent, AssistantMessage, ModelError, RetryPolicy, open_session
+from agentlane import Agent, AssistantMessage, InvalidDefinition, ModelError, ModelLimits, RetryPolicy, open_session
 from agentlane.models.anthropic import AnthropicModel
 from tests.wire import anthropic_format
 from tests.wire.asking import ask, request
@@ -79,6 +79,49 @@ async def test_the_sdk_counts_no_retry_and_is_asked_once(adapter: Adapter) -> No
 
     assert first.message is None and second.message is not None and second.message.text == "hi"
     assert [received.headers["x-stainless-retry-count"] for received in server.requests] == ["0", "0"]
+
+
+@each
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"prices": given} for given in ("cheap", {"input": 1})),
+        *({"limits": given} for given in ("big", ModelLimits(output_tokens=0))),
+        *({"headers": given} for given in (["a"], {"X-a": 1}, {"X-a": None}, {1: "a"})),
+        *({"provider": given} for given in ("", None)),
+        *({"timeout_ms": given} for given in (0, True, "1")),
+        {"api_key": 5},
+    ],
+    ids=str,
+)
+def test_options_of_the_wrong_kind_are_refused_where_the_model_is_made(
+    adapter: Adapter, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidDefinition, match=next(iter(options))):
+        adapter.model("http://there", **options)
+
+
+@each
+def test_a_model_without_a_name_or_with_an_address_of_another_kind_is_refused(adapter: Adapter) -> None:
+    adapter_of = type(adapter.model("http://there"))
+    for name in ("", " ", None, 5):
+        with pytest.raises(InvalidDefinition, match="name="):
+            adapter_of(name)
+    with pytest.raises(InvalidDefinition, match="base_url="):
+        adapter_of("a-model", base_url=5)
+
+
+@each
+@pytest.mark.parametrize("tools", ["abc", 5, [None], {"a": 1}], ids=str)
+async def test_tools_in_the_settings_that_are_no_list_are_an_invalid_request_that_is_not_sent(
+    adapter: Adapter, tools: Any
+) -> None:
+    async with open_session(":memory:") as session:
+        lane = await session.lane("main", Agent(model=adapter.model("http://there"), settings={"tools": tools}))
+        failed = await lane.run("go")
+
+    assert failed.error is not None and "'tools'" in failed.error.message
+    assert (failed.code, failed.error.retryable, failed.usage.unknown_rows) == ("invalid_request", False, 0)
 
 
 @each

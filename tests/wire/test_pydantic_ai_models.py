@@ -97,9 +97,12 @@ def test_a_named_model_goes_on_on_another_event_loop(monkeypatch: pytest.MonkeyP
         assert len(server.requests) == 3, "the client that pydantic-ai made tried again by itself"
 
 
-@pytest.mark.parametrize("options", [{"timeout_ms": 0}, {"timeout_ms": 1.5}])
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout_ms": 0}, {"timeout_ms": 1.5}, {"prices": "cheap"}, {"limits": 5}, {"headers": ["a"]}, {"provider": ""}],
+)
 def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidDefinition, match="timeout_ms"):
+    with pytest.raises(InvalidDefinition, match=next(iter(options))):
         PydanticAIModel("test", **options)
     with pytest.raises(InvalidDefinition, match=r"a pydantic_ai\.models\.Model is needed"):
         PydanticAIModel(object())

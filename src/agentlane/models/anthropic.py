@@ -20,6 +20,7 @@ from agentlane.models.answering import AnswerStream, close_events
 from agentlane.models.anthropic_answer import Answer
 from agentlane.models.anthropic_request import PROVIDER, CacheTime, WireRequest, wire_request
 from agentlane.models.http_errors import secrets_of
+from agentlane.models.options import check_options
 from agentlane.models.prices import Prices
 
 try:
@@ -82,15 +83,25 @@ class AnthropicModel:
         limits: ModelLimits | None = None,
         prices: Prices | None = None,
     ) -> None:
+        check_options(
+            name,
+            provider=provider,
+            api_key=api_key,
+            base_url=base_url,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            limits=limits,
+            prices=prices,
+            flags={"native_output": native_output},
+        )
         if cache not in ("5m", "1h", None):
             raise InvalidDefinition(f"cache={cache!r} must be '5m', '1h' or None")
         if client is not None and (api_key is not None or base_url is not None or headers is not None):
             raise InvalidDefinition("client= has its own api_key, base_url and headers; give them to it")
         if client is not None and not hasattr(client, "messages"):
             raise InvalidDefinition(f"client={client!r}: an anthropic.AsyncAnthropic is needed here")
-        for what, number in (("max_tokens", max_tokens), ("timeout_ms", timeout_ms)):
-            if number is not None and (type(number) is not int or number < 1):
-                raise InvalidDefinition(f"{what}={number!r} must be a whole number of at least 1")
+        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+            raise InvalidDefinition(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
         self._identity = ModelIdentity(provider=provider, name=name)
         self._limits = limits or ModelLimits()
         self._max_tokens = max_tokens or self._limits.output_tokens or MAX_TOKENS

@@ -35,6 +35,7 @@ from agentlane import (
     UserMessage,
 )
 from agentlane.models.answering import sent_arguments, shown_image
+from agentlane.models.options import setting_list
 from agentlane.models.sent_names import SentIds, SentNames
 
 Block: TypeAlias = dict[str, Any]
@@ -83,7 +84,7 @@ def wire_request(
             kind="invalid_request",
             sent=False,
         )
-    server_tools = list(given.pop("tools", ()))
+    server_tools = setting_list(given, "tools", Mapping, "objects")
     headers = _betas(given)
     own = [str(tool.get("name")) for tool in server_tools]
     names = SentNames([*own, *(tool.name for tool in request.tools)], length_max=LENGTH_MAX)
@@ -109,10 +110,10 @@ def wire_request(
 
 def _betas(given: dict[str, Any]) -> dict[str, str]:
     """The setting ``betas`` is a header and no part of the body."""
-    betas = given.pop("betas", None)
-    if not betas:
-        return {}
-    return {"anthropic-beta": betas if isinstance(betas, str) else ",".join(map(str, betas))}
+    if isinstance(given.get("betas"), str):
+        given["betas"] = [given["betas"]]
+    betas = setting_list(given, "betas", str, "texts")
+    return {"anthropic-beta": ",".join(betas)} if betas else {}
 
 
 def _system(instructions: str, output: OutputSchema | None) -> list[Block]:

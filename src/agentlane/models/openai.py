@@ -27,6 +27,7 @@ from agentlane.models.openai_client import (
 )
 from agentlane.models.openai_input import PROVIDER, response_input, signature_of
 from agentlane.models.openai_items import Item, Items
+from agentlane.models.options import check_options, setting_list, setting_object
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
@@ -75,6 +76,18 @@ class OpenAIModel:
         limits: ModelLimits | None = None,
         prices: Prices | None = None,
     ) -> None:
+        check_options(
+            name,
+            provider=provider,
+            api_key=api_key,
+            base_url=base_url,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            limits=limits,
+            prices=prices,
+            flags={"store": store},
+            choices={"encrypted_reasoning": encrypted_reasoning},
+        )
         self._identity = ModelIdentity(provider=provider, name=name)
         self._limits = limits or ModelLimits()
         self._store = store
@@ -130,17 +143,17 @@ class OpenAIModel:
                 "strict": False,
             }
             for tool in request.tools
-        ] + list(settings.pop("tools", ()))
+        ] + setting_list(settings, "tools", Mapping, "objects")
         if tools:
             fields["tools"] = tools
-        include = list(settings.pop("include", ()))
+        include = setting_list(settings, "include", str, "texts")
         if self._encrypted and "reasoning.encrypted_content" not in include:
             include.append("reasoning.encrypted_content")
         if include:
             fields["include"] = include
         if request.output is not None:
             schema = {"type": "json_schema", "name": request.output.name, "schema": request.output.schema}
-            settings["text"] = {"format": schema | {"strict": False}} | dict(settings.get("text", {}))
+            settings["text"] = {"format": schema | {"strict": False}} | setting_object(settings, "text")
         return fields | settings
 
 

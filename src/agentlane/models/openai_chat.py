@@ -20,6 +20,7 @@ from agentlane.models.answering import AnswerStream, call_part, close_events, co
 from agentlane.models.http_errors import content_filter, refusal
 from agentlane.models.openai_chat_input import chat_messages
 from agentlane.models.openai_client import SDK, Clients, cache_key, checked_settings, parameters_of
+from agentlane.models.options import check_options, setting_list
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
@@ -77,6 +78,19 @@ class OpenAIChatModel:
         limits: ModelLimits | None = None,
         prices: Prices | None = None,
     ) -> None:
+        check_options(
+            name,
+            provider=provider,
+            api_key=api_key,
+            base_url=base_url,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            limits=limits,
+            prices=prices,
+            texts={"reasoning_field": reasoning_field},
+            flags={"include_usage": include_usage},
+            choices={"prompt_cache": prompt_cache},
+        )
         self._identity = ModelIdentity(provider=provider, name=name)
         self._limits = limits or ModelLimits()
         self._reasoning_field = reasoning_field
@@ -136,7 +150,7 @@ class OpenAIChatModel:
                 },
             }
             for tool in request.tools
-        ] + list(settings.pop("tools", ()))
+        ] + setting_list(settings, "tools", Mapping, "objects")
         if tools:
             fields["tools"] = tools
         if self._include_usage:

@@ -46,8 +46,6 @@ class Clients:
             raise InvalidDefinition("client= has its own api_key, base_url and headers; give them to it")
         if client is not None and not isinstance(client, openai.AsyncOpenAI):
             raise InvalidDefinition(f"client={client!r}: an openai.AsyncOpenAI is needed here")
-        if timeout_ms is not None and (type(timeout_ms) is not int or timeout_ms < 1):
-            raise InvalidDefinition(f"timeout_ms={timeout_ms!r} must be a whole number of at least 1")
         options: dict[str, Any] = {"max_retries": 0}  # every attempt is one of the library's
         if timeout_ms is not None or client is None:
             read_ms = TIMEOUT_MS if timeout_ms is None else timeout_ms

@@ -19,6 +19,7 @@ from agentlane import (
 )
 from agentlane.models.answering import AnswerStream
 from agentlane.models.http_errors import secrets_of
+from agentlane.models.options import check_options, setting_object
 from agentlane.models.prices import Prices
 
 try:
@@ -83,14 +84,22 @@ class PydanticAIModel:
         limits: ModelLimits | None = None,
         prices: Prices | None = None,
     ) -> None:
-        if timeout_ms is not None and (type(timeout_ms) is not int or timeout_ms < 1):
-            raise InvalidDefinition(f"timeout_ms={timeout_ms!r} must be a whole number of at least 1")
         if isinstance(model, str):
             _check_name(model)
         elif not isinstance(model, models.Model):
             raise InvalidDefinition(f"model={model!r}: a name or a pydantic_ai.models.Model is needed here")
         self._given = model
         stored = model if isinstance(model, str) else f"{model.system}:{model.model_name}"
+        check_options(
+            stored if name is None else name,
+            provider=provider,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            limits=limits,
+            prices=prices,
+            flags={"native_output": native_output},
+            choices={"ends_without_reason": ends_without_reason},
+        )
         self._identity = ModelIdentity(provider=provider, name=stored if name is None else name)
         self._limits = limits or ModelLimits()
         self._prices = prices
@@ -212,7 +221,9 @@ class _Stream(AnswerStream):
         return failure_of(error, begun=self._begun)
 
     def _secrets(self) -> Iterator[str]:
-        options = {"default_headers": {**self._model._headers, **self._request.settings.get("extra_headers", {})}}
+        options = {
+            "default_headers": {**self._model._headers, **setting_object(self._request.settings, "extra_headers")}
+        }
         for model in getattr(self._current, "models", None) or [self._current]:
             yield from secrets_of(options, getattr(getattr(model, "provider", None), "client", None))
 

@@ -42,6 +42,7 @@ from agentlane import (
     UserMessage,
 )
 from agentlane.models.answering import sent_arguments, shown_image
+from agentlane.models.options import setting_object
 from agentlane.models.pydantic_ai_marks import Foreign, Marks, Origin
 from agentlane.models.sent_names import SentIds, SentNames
 
@@ -88,7 +89,7 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
         )
     settings = {**options.settings, **request.settings}
     if options.headers:
-        settings["extra_headers"] = {**options.headers, **settings.get("extra_headers", {})}
+        settings["extra_headers"] = {**options.headers, **setting_object(settings, "extra_headers")}
     names = SentNames(tool.name for tool in request.tools)
     tools = [
         _defined(names.sent(tool.name), tool.description, {"type": "object", "properties": {}, **tool.parameters})
