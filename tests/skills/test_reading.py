@@ -86,6 +86,7 @@ def test_a_bad_frontmatter_is_named_by_its_line(tmp_path: Path, head: str, line:
         ("a\n${two words}", 2, "write $${two words}"),
         ("---\ndescription: x\n---\n\n${open", 5, "not closed"),
         ("$2\n$3", 2, "$3 is used and $1 is not"),
+        ("It costs $20.", 1, "for the text write $$20"),
         ("${a:-x}\n${a:-y}", 2, "its default is 'x' in line 1"),
         ("$10000", 1, "write $$10000"),
         ("x\n${a:-${b}}", 2, "a default is a text, in which there are no other places"),

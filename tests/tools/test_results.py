@@ -259,7 +259,7 @@ def image(data: bytes, mime_type: str) -> ImagePart:
     [
         (ImagePart(data="!!!not base64", mime_type="image/png"), "[image/png left out: its data is no base64]"),
         (ImagePart(data="aGk", mime_type="image/png"), "[image/png left out: its data is no base64]"),
-        (ImagePart(data="iVBO\nRw0KGgo=", mime_type="image/x"), "[image/x left out: its data is no base64]"),
+        (image(b"<html>no</html>", "image/jpg"), "[image/jpg left out: its 15 bytes are no such image]"),
         (ImagePart(data="é", mime_type="image/png"), "[image/png left out: its data is no base64]"),
         (ImagePart(data="-_8=", mime_type="image/svg+xml"), "[image/svg+xml left out: its data is no base64]"),
         (
@@ -289,6 +289,8 @@ def test_what_would_fail_every_later_request_is_a_text_in_place_of_an_image(part
 )
 def test_an_image_of_a_tool_is_what_its_bytes_say(data: bytes, claimed: str, kind: str) -> None:
     assert sealed(image(data, claimed)).content == (image(data, kind),)
+    wrapped = ImagePart(data=" \r\n".join(image(data, claimed).data), mime_type=claimed)
+    assert sealed(wrapped).content == (image(data, kind),)
 
 
 def test_an_image_that_does_not_fit_is_left_out_and_said_so() -> None:

@@ -281,6 +281,15 @@ def test_a_write_makes_folders_keeps_permissions_and_leaves_other_names_alone(tm
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("path", ["nd/e/../../../out/q", "nd/../q", "a/nd/../../../q"])
+def test_a_path_that_goes_back_makes_no_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "a").mkdir()
+
+    assert "there is no folder 'nd'" in Hands(tmp_path)("write_file", path=path, content="x")
+    assert tree(tmp_path) == {"a": "folder"}
+    assert Hands(tmp_path)("write_file", path="a/../nd/f", content="x") == "wrote 1 bytes to nd/f"
+
+
 def test_a_read_only_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hands, file = Hands(tmp_path), tmp_path / "file"
     file.write_text("kept")

@@ -174,13 +174,14 @@ def _parts(content: Any) -> tuple[UserPart, ...]:
 
 def _seen(image: ImagePart) -> UserPart:
     """An image as what its bytes are; a text in place of one that every later request with it would fail for."""
+    said, claimed = "".join(image.data.split()), image.mime_type.lower()
     try:
-        kind = image_type(data := a2b_base64(image.data, strict_mode=True))
+        kind = image_type(data := a2b_base64(said, strict_mode=True))
     except ValueError:
         return TextPart(text=f"[{image.mime_type} left out: its data is no base64]")
-    if not data or (kind is None and image.mime_type.lower() in IMAGE_TYPES):
+    if not data or (kind is None and (claimed in IMAGE_TYPES or claimed == "image/jpg")):
         return TextPart(text=f"[{image.mime_type} left out: its {len(data)} bytes are no such image]")
-    return image if kind in (None, image.mime_type) else ImagePart(data=image.data, mime_type=kind)
+    return ImagePart(data=said, mime_type=kind or image.mime_type)
 
 
 def _flag(value: Any) -> bool:

@@ -199,7 +199,10 @@ def _check_positions(lines: Mapping[str, int]) -> None:
     last = max((int(key) for key in lines if key.isdigit()), default=0)
     for position in range(1, last):
         if str(position) not in lines:
-            raise Malformed(lines[str(last)], f"${last} is used and ${position} is not; count them without gaps")
+            raise Malformed(
+                lines[str(last)],
+                f"${last} is used and ${position} is not; count them without gaps; for the text write $${last}",
+            )
 
 
 def _values(

@@ -78,7 +78,8 @@ class Root:
                 else:
                     if len(folders) > self._depth:
                         raise Refused(f"{path!r} is more than {self._depth} folders deep")
-                    folders.append(_enter(folders[-1], step, path, make=make))
+                    # What is not there cannot be gone back from: else a path that leads out would make folders first.
+                    folders.append(_enter(folders[-1], step, path, make=make and ".." not in todo))
                     names.append(step)
             yield Place(folders[-1], name, "/".join([*names, *([name] if name != "." else [])]) or ".")
         except OSError as error:  # by the model's path: other names, and where the folder is, are not its business
