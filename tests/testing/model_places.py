@@ -24,6 +24,7 @@ from agentlane import (
     TextPart,
     ThinkingPart,
     ToolCallPart,
+    ToolResultMessage,
     Usage,
     UsageSeen,
 )
@@ -352,6 +353,52 @@ class SendsNoSignature(Wrapped):
         return self.inside.stream(replace(request, messages=tuple(map(_unsigned, request.messages))))
 
 
+class Leaves(Wrapped):
+    """Leaves something of the request out."""
+
+    def left(self, request: ModelRequest) -> ModelRequest:
+        raise NotImplementedError
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        return self.inside.stream(self.left(request))
+
+
+class SendsNoResults(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, messages=[m for m in request.messages if not isinstance(m, ToolResultMessage)])
+
+
+class SendsNoCalls(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        texts = (
+            replace(m, content=tuple(p for p in m.content if isinstance(p, TextPart)))
+            if isinstance(m, AssistantMessage)
+            else m
+            for m in request.messages
+        )
+        return replace(request, messages=list(texts))
+
+
+class SendsNoTools(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, tools=())
+
+
+class SendsNoInstructions(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, instructions="")
+
+
+class SendsNoSettings(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, settings={})
+
+
+class SendsTheLastMessageOnly(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, messages=request.messages[-1:])
+
+
 class SendsEverySignature(Wrapped):
     def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
         own = [replace(m, model=PROVIDER) if isinstance(m, AssistantMessage) else m for m in request.messages]
@@ -369,6 +416,21 @@ class OneAtATime(Wrapped):
             self.shown.append(item)
             await asyncio.sleep(0)
             yield self.shown[-1]
+
+
+class SharesItsItems(Wrapped):
+    """What any stream has read waits in one place for whichever asks next."""
+
+    def __init__(self, inside: Played) -> None:
+        super().__init__(inside)
+        self.ready: list[StreamItem] = []
+
+    async def broken(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        async for item in self.inside.stream(request):
+            self.ready.append(item)
+            if len(self.ready) > 1 or isinstance(item, AssistantMessage):
+                while self.ready:
+                    yield self.ready.pop(0)
 
 
 class IgnoresItsClosing:
@@ -432,7 +494,14 @@ BROKEN: dict[type[Wrapped], str] = {
     TriesAgain: "M10",
     SendsAtOnce: "M10",
     ChangesTheRequest: "M11",
+    SendsNoResults: "M11",
+    SendsNoCalls: "M11",
+    SendsNoTools: "M11",
+    SendsNoInstructions: "M11",
+    SendsNoSettings: "M11",
+    SendsTheLastMessageOnly: "M11",
     OneAtATime: "M12",
+    SharesItsItems: "M12",
     SaysNothingOfItself: "M12",
 }
 """Models that each break a rule, and the rule."""

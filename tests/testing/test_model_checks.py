@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,12 @@ async def test_what_a_provider_does_not_have_is_skipped_and_said() -> None:
 async def test_an_unknown_check_is_refused() -> None:
     with pytest.raises(ValueError, match="no check and no rule is called"):
         await check_model(place_of(), only=["M99"])
+
+
+@pytest.mark.parametrize("given", [{"without": ["nope"]}, {"without": "usage"}, {"only": "M7"}], ids=str)
+async def test_a_feature_that_is_none_and_a_text_for_a_list_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no feature is called|are lists of names"):
+        await check_model(place_of(), **given)
 
 
 @pytest.mark.parametrize("deltas", [None, 1, 4])

@@ -157,7 +157,8 @@ async def function(answers: Sequence[ProviderAnswer]) -> AsyncIterator[ModelPlac
     sent: list[str] = []
 
     async def said(messages: list[Any], info: Any) -> AsyncIterator[Any]:
-        sent.append(ModelMessagesTypeAdapter.dump_json(messages).decode())
+        told = f"{info.function_tools} {info.model_settings}"
+        sent.append(ModelMessagesTypeAdapter.dump_json(messages).decode() + told)
         answer = left.pop(0)
         if answer.ends == "overloaded" and not answer.parts:
             raise Overloaded

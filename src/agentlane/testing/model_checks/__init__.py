@@ -32,7 +32,8 @@ The rules:
 - M8 A cancelled stream ends with the cancellation. The model can be asked again.
 - M9 A stream that is closed half way gives nothing more, and may be closed twice. The model can be asked again.
 - M10 Nothing is tried again inside: one stream is one request. Nothing is sent before the first item is asked for.
-- M11 The request is not changed, and can be sent again.
+- M11 All of the request is sent: instructions, tools, settings, what was said, calls and their results. It is not
+  changed, and can be sent again.
 - M12 One model serves several streams at once, and says the same of itself each time it is asked.
 """
 

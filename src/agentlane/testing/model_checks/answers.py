@@ -18,7 +18,7 @@ from agentlane.data.messages import (
     UserMessage,
 )
 from agentlane.data.usage import Usage
-from agentlane.model import ModelLimits
+from agentlane.model import ModelLimits, ModelRequest, ToolDefinition
 from agentlane.testing.model_checks.bench import (
     TURNS,
     Bench,
@@ -28,6 +28,7 @@ from agentlane.testing.model_checks.bench import (
     ProviderAnswer,
     a_request,
     ask,
+    ask_in_turn,
     check,
     close,
 )
@@ -187,6 +188,52 @@ async def the_request_is_not_changed(bench: Bench) -> None:
                 raise Breach("M11", "the request, which later requests share, was changed")
 
 
+@check("M11")
+async def all_of_the_request_is_sent(bench: Bench) -> None:
+    call = ToolCallPart(id="call-check-1", name="look", arguments={"path": "check_call"})
+    request = replace(
+        a_request(
+            UserMessage(content=(TextPart(text="check_user"),)),
+            AssistantMessage(content=(TextPart(text="check_said"), call), stop_reason="tool_calls"),
+            ToolResultMessage(call_id=call.id, name="look", content=(TextPart(text="check_result"),)),
+        ),
+        instructions="Say check_instructions.",
+    )
+    parameters = {"type": "object", "properties": {"check_parameter": {"type": "string"}}}
+    other = ToolDefinition(name="check_tool", description="Does check_description.", parameters=parameters)
+    wanted = {
+        "the instructions": "check_instructions",
+        "what the user said": "check_user",
+        "what the model said": "check_said",
+        "the arguments of a call": "check_call",
+        "the result of a call": "check_result",
+        "the name of a tool": "check_tool",
+        "the description of a tool": "check_description",
+        "a parameter of a tool": "check_parameter",
+    }
+    sent = await _told(bench, replace(request, tools=(*request.tools, other)))
+    missing = [what for what, word in wanted.items() if word not in sent]
+    if missing:
+        raise Breach("M11", f"{missing[0]} was not sent" if len(missing) == 1 else f"{missing} were not sent")
+
+
+@check("M11", needs=["temperature"])
+async def settings_are_sent(bench: Bench) -> None:
+    if "0.625" not in await _told(bench, replace(a_request(), settings={"temperature": 0.625})):
+        raise Breach("M11", "the setting temperature=0.625 was not sent")
+
+
+@check("M12")
+async def two_streams_in_turn(bench: Bench) -> None:
+    parts = [(TextPart(text="the first"), CALLS[0]), (TextPart(text="another"), CALLS[1])]
+    async with bench.place(*[ProviderAnswer(parts=each, ends="tool_calls") for each in parts]) as place:
+        for given, each in zip(await ask_in_turn(place.model, 2), parts, strict=True):
+            try:
+                _same(orderly(given), each)
+            except Breach as breach:
+                raise Breach("M12", f"two streams, read in turn, disturb each other: {breach}") from breach
+
+
 @check("M12")
 async def two_streams_at_once(bench: Bench) -> None:
     parts = (TextPart(text="both"), CALLS[0])
@@ -225,6 +272,14 @@ def _unsigned(part: Any) -> Any:
 def _stops(message: AssistantMessage, wanted: str) -> None:
     if message.stop_reason != wanted:
         raise Breach("M3", f"the provider stopped with {wanted!r}, and the message says {message.stop_reason!r}")
+
+
+async def _told(bench: Bench, request: ModelRequest) -> str:
+    """What is sent of a request."""
+    async with bench.place(ProviderAnswer(parts=(SAID,))) as place:
+        sent = _sent(place)
+        (await ask(place.model, request)).whole("M11")
+        return str(sent()[0])
 
 
 def _sent(place: ModelPlace) -> Any:

@@ -29,10 +29,18 @@ TURNS = 20
 """How many turns of the event loop something that must not happen is given to happen."""
 
 Feature: TypeAlias = Literal[
-    "streaming", "thinking", "signatures", "redacted", "usage", "retry_after", "length", "raw_arguments"
+    "streaming",
+    "thinking",
+    "signatures",
+    "redacted",
+    "usage",
+    "retry_after",
+    "length",
+    "raw_arguments",
+    "temperature",
 ]
 """What a provider, or its interface, may not have: an answer piece by piece, reasoning, marks on it, reasoning that may
-not be shown, counts, a wait that it asks for, an end at a limit, arguments as text."""
+not be shown, counts, a wait that it asks for, an end at a limit, arguments as text, a setting ``temperature``."""
 
 
 class ProviderAnswer(Struct, frozen=True, kw_only=True):
@@ -188,6 +196,31 @@ async def ask(model: Model, request: ModelRequest | None = None) -> Given:
     finally:
         await close(stream)
     return Given(tuple(items), None)
+
+
+async def ask_in_turn(model: Model, count: int) -> list[Given]:
+    """Read several streams of a model to their ends, one item of each at a time."""
+    streams = [model.stream(a_request()) for _ in range(count)]
+    reading = dict(enumerate(map(aiter, streams)))
+    items: list[list[StreamItem]] = [[] for _ in streams]
+    errors: list[Exception | None] = [None] * count
+    try:
+        while reading:
+            for number, stream in list(reading.items()):
+                try:
+                    items[number].append(await anext(stream))
+                    ended = len(items[number]) > ITEMS_MAX
+                except StopAsyncIteration:
+                    ended = True
+                except Exception as error:
+                    errors[number] = error
+                    ended = True
+                if ended:
+                    del reading[number]
+    finally:
+        for stream in streams:
+            await close(stream)
+    return [Given(tuple(got), error) for got, error in zip(items, errors, strict=True)]
 
 
 async def close(stream: AsyncIterator[StreamItem]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from types import ModuleType
+from typing import get_args
 
 from msgspec import Struct
 
@@ -66,9 +67,14 @@ async def check_model(
 
     ``make_place`` is called with the answers that the provider is to give, in order, and gives an async context manager
     of a ``ModelPlace``. ``without`` names what the provider does not have: checks that need it are skipped. ``only``
-    names checks, or rules (``M3``) whose checks are to run; an unknown name is a ``ValueError``. Raises
-    ``ModelConformanceError`` after all of them have run when any failed.
+    names checks, or rules (``M3``) whose checks are to run; an unknown name in either is a ``ValueError``, and so is a
+    text in place of a list. Raises ``ModelConformanceError`` after all of them have run when any failed.
     """
+    if isinstance(without, str) or isinstance(only, str):
+        raise ValueError("without= and only= are lists of names")
+    strange = set(without) - set(get_args(Feature))
+    if strange:
+        raise ValueError(f"no feature is called {sorted(strange)}; there are {', '.join(get_args(Feature))}")
     checks = model_conformance_checks()
     if only is not None:
         unknown = set(only) - {each.name for each in checks} - {rule for each in checks for rule in each.rules}
