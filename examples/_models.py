@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.error import URLError
+from urllib.parse import unquote
 from urllib.request import Request, urlopen
 
 from _folder_tools import Desk
@@ -63,20 +66,34 @@ def choose_model(wanted: str | None, environment: Mapping[str, str]) -> str:
 def served(address: str, key: str | None) -> str:
     """The model that a server has: the only one, or, where no key is needed, the first that it lists."""
     choose = "choose a model with --model provider:name, or with AGENTLANE_MODEL"
+    address, who = without_password(address.strip())
     url = f"{address.rstrip('/')}/models"
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    if who and not key:
+        headers = {"authorization": f"Basic {b64encode(unquote(who).encode()).decode()}"}
     try:
-        with urlopen(
-            Request(url, headers={"authorization": f"Bearer {key}"} if key else {}), timeout=LIST_WAIT_S_MAX
-        ) as it:
+        with urlopen(Request(url, headers=headers), timeout=LIST_WAIT_S_MAX) as it:
             listed = [each["id"] for each in json.load(it)["data"]]
-    except (OSError, URLError, ValueError, KeyError, TypeError) as error:
-        raise NoModel(f"the server does not list its models at {url} ({error}); {choose}") from error
+        if not all(isinstance(name, str) for name in listed):
+            raise ValueError("what it lists has no names")
+    except (OSError, URLError, HTTPException, RecursionError, ValueError, KeyError, TypeError) as error:
+        told = str(error)
+        for secret in (*(key or "").split(), who):
+            told = told.replace(secret, "***") if secret else told
+        raise NoModel(f"the server does not list its models at {url} ({told}); {choose}") from None
     names = [name for name in listed if "embed" not in name] or listed
     if not names:
         raise NoModel(f"the server at {address} has no model; load one, or {choose}")
     if key and len(names) > 1:
         raise NoModel(f"the server at {address} has {len(names)} models, {', '.join(names[:5])} ...; {choose}")
     return names[0]
+
+
+def without_password(address: str) -> tuple[str, str]:
+    """The address without the user and the password in it, and these, which are not to be printed."""
+    scheme, slashes, rest = address.rpartition("://")
+    who, at, place = rest.rpartition("@")
+    return f"{scheme}{slashes}{place}", who if at else ""
 
 
 def key_for(name: str, environment: Mapping[str, str]) -> dict[str, str]:

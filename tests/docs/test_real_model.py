@@ -10,8 +10,13 @@ import importlib
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -200,6 +205,74 @@ def test_what_is_set_leads_to_a_model(demo: ModuleType) -> None:
             models.choose_model(None, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})
     with Provider(models=[]) as none, pytest.raises(models.NoModel, match="has no model; load one"):
         models.choose_model(None, {"OPENAI_BASE_URL": f"{none.server.url}/v1"})
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("http://localhost:abc/v1", "http://a b/", "http://[::1/v1", "localhost:1/v1", "user:sekret-pass@localhost:1"),
+        *("http://user:sekret-pass@127.0.0.1:9/v1", "http://user:sekret-pass@localhost:abc/v1"),
+    ],
+)
+def test_an_address_that_is_none_is_a_plain_message_without_key_and_password(demo: ModuleType, address: str) -> None:
+    models = sys.modules["_models"]
+    for key in (None, "sk-sekret-key\n"):
+        given = {"OPENAI_BASE_URL": address} | ({} if key is None else {"OPENAI_API_KEY": key})
+        with pytest.raises(models.NoModel, match="does not list its models") as raised:
+            models.choose_model(None, given)
+        assert "sekret" not in str(raised.value) and raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"hello\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}",
+        b'HTTP/1.1 200 OK\r\n\r\n{"data": [{"id": 5}]}',
+        b'HTTP/1.1 200 OK\r\n\r\n{"data": [{"id": null}]}',
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+    ],
+    ids=["no HTTP", "cut", "a number", "null", "deep"],
+)
+def test_a_server_that_lists_nothing_that_can_be_read_is_a_plain_message(demo: ModuleType, answer: bytes) -> None:
+    models = sys.modules["_models"]
+    with answering(answer) as (url, _), pytest.raises(models.NoModel, match="does not list its models"):
+        models.choose_model(None, {"OPENAI_BASE_URL": url})
+
+
+def test_a_password_in_the_address_is_sent_and_not_printed(demo: ModuleType) -> None:
+    models = sys.modules["_models"]
+    with answering(b'HTTP/1.1 200 OK\r\n\r\n{"data": [{"id": "one"}]}') as (url, heard):
+        address = url.replace("//", "//user:p%40ss@")
+        assert models.choose_model(None, {"OPENAI_BASE_URL": address}) == "openai-chat:one"
+
+    assert b"Basic " + b64encode(b"user:p@ss") in heard[0]
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives this to one request, and what it was asked."""
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            heard.append(connection.recv(65_536))
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", heard
+        thread.join()
+
+
+def test_a_mistyped_address_ends_the_demo_with_2(tmp_path: Path) -> None:
+    with Provider() as provider:
+        done = run(provider, {"OPENAI_BASE_URL": "http://user:sekret-pass@localhost:abc/v1"}, cwd=tmp_path)
+
+    assert (done.returncode, "Traceback" in done.stderr, "sekret" in done.stdout + done.stderr) == (2, False, False)
+    assert "There was no model to work with. the server does not list its models at" in done.stderr
 
 
 def test_a_name_that_is_no_model_is_a_plain_message(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,7 @@ LINES = {
         "test_a_provider_that_pauses_for_ever_is_left",
     ],
     "an end without a word about why": [
+        "test_an_end_that_does_not_say_why_is_a_cut_one",
         "test_an_answer_that_breaks_off_is_a_cut_one",
         "test_a_chat_answer_that_said_why_it_ends_is_whole_even_if_its_usage_never_comes",
         "test_a_stream_that_ends_before_its_end_is_never_an_answer",
@@ -301,6 +303,25 @@ def test_instructions_texts_and_images_have_their_places() -> None:
         {"type": "text", "text": "look"},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
     ]
+
+
+def test_a_choice_of_tools_says_the_names_that_are_sent() -> None:
+    tools = [ToolDefinition(name=name, description="", parameters={"type": "object"}) for name in ("files/read", "b")]
+    choices = {
+        0: {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "files/read"}]},
+        1: {"type": "function", "function": {"name": "files/read"}},
+        2: {"type": "tool", "name": "files/read"},
+    }
+    for number, choice in choices.items():
+        body = bodies(said("go"), tools=tools, settings={"tool_choice": choice})[number]
+        assert '"files_read_' in json.dumps(body["tool_choice"]) and "files/read" not in json.dumps(body)
+        plain = bodies(said("go"), tools=tools, settings={"tool_choice": {"type": "tool", "name": "b"}})[number]
+        assert plain["tool_choice"] == {"type": "tool", "name": "b"}
+
+
+def test_nothing_is_said_of_calls_where_there_are_no_tools() -> None:
+    for body in bodies(said("go"), settings={"tool_choice": "required", "parallel_tool_calls": False})[:2]:
+        assert not {"tool_choice", "parallel_tool_calls", "tools"} & set(body)
 
 
 def test_anthropic_is_told_of_images_that_it_does_not_take() -> None:

@@ -592,3 +592,15 @@ async def test_an_output_type_is_handed_over_where_the_provider_has_a_form_for_i
 def test_what_cannot_work_is_refused_at_once(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidDefinition):
         AnthropicModel(**{"name": "claude-test", **given})
+
+
+@pytest.mark.parametrize("delta", [None, {"stop_reason": None}])
+async def test_an_end_that_does_not_say_why_is_a_cut_one(delta: dict[str, Any] | None) -> None:
+    events = [event for event in answer(text("half an ans")) if event["type"] != "message_delta"]
+    if delta is not None:
+        events.insert(-1, {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 1}})
+    async with serving(reply(events)) as (_, model):
+        items, failed = await ask(model)
+
+    assert failed is not None and (failed.kind, failed.retryable) == ("stream_cut", True)
+    assert not any(isinstance(item, AssistantMessage) for item in items)

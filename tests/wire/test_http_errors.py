@@ -309,3 +309,16 @@ def test_a_message_says_the_status_and_the_reason_and_stays_short() -> None:
 
     assert str(error).startswith("the provider answered 400: xxx")
     assert len(str(error)) == 2_000
+
+
+@pytest.mark.parametrize(
+    ("secret", "told"),
+    [
+        ("hunter2", "the key *** of hunter22 and xhunter2: ***"),
+        ("key", "the key hunter2 of hunter22 and xhunter2: hunter2"),  # too short to be one
+        ("Bearer", "the key hunter2 of hunter22 and xhunter2: hunter2"),
+    ],
+)
+def test_a_short_secret_is_hidden_where_it_is_a_whole_word(secret: str, told: str) -> None:
+    assert hidden("the key hunter2 of hunter22 and xhunter2: hunter2", [secret]) == told
+    assert hidden("a Bearer token", [secret]) == "a Bearer token"

@@ -25,7 +25,7 @@ from agentlane import (
 )
 from agentlane.models.answering import AnswerParts, call_part, count, settled
 from agentlane.models.anthropic_request import PROVIDER
-from agentlane.models.http_errors import error_of_body, refusal
+from agentlane.models.http_errors import cut_stream, error_of_body, refusal
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
@@ -101,6 +101,8 @@ class Answer:
             case "model_context_window_exceeded" if not self._parts.content:
                 full = ModelError("the conversation leaves no room for an answer", kind="context_overflow")
                 return settled(self._parts, "stop", error=full)
+            case None:
+                raise cut_stream("nothing was said of why it ended")
             case "max_tokens" | "model_context_window_exceeded":
                 return settled(self._parts, "length")
             case _:

@@ -89,6 +89,8 @@ def wire_request(
     own = [str(tool.get("name")) for tool in server_tools]
     names = SentNames([*own, *(tool.name for tool in request.tools)], length_max=LENGTH_MAX)
     turns = _turns(request.messages, identity, names)
+    if "tool_choice" in given:
+        given["tool_choice"] = names.chosen(given["tool_choice"])
     body: dict[str, Any] = {"model": identity.name, "max_tokens": max_tokens, **given, "messages": turns}
     defined = _defined(request, names, server_tools)
     if defined:

@@ -132,6 +132,9 @@ _OTHER_LOOP = re.compile(r"event loop is closed|different (event )?loop", re.IGN
 _CLOSED = re.compile(r"client has been closed", re.IGNORECASE)
 
 SECRET_LENGTH_MIN = 8
+"""Shorter ones are looked for as whole words: they may be parts of others."""
+SECRET_WORD_MIN = 4
+_NO_SECRETS = frozenset({"apikey", "basic", "bearer", "digest", "false", "none", "null", "token", "true"})
 SECRET_PART_MIN = 4
 """The least of a secret's beginning that is taken for it at the end of a text."""
 HIDDEN = "***"
@@ -251,6 +254,8 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
     """``text`` without any of these, and without the beginning of one where it was cut."""
     for secret in secrets:
         if len(secret) < SECRET_LENGTH_MIN:
+            if len(secret) >= SECRET_WORD_MIN and secret.lower() not in _NO_SECRETS:
+                text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
             continue
         text = text.replace(secret, HIDDEN)
         rest = text.removesuffix("…")

@@ -23,6 +23,7 @@ from agentlane.models.openai_client import (
     Clients,
     cache_key,
     checked_settings,
+    choose_tools,
     parameters_of,
 )
 from agentlane.models.openai_input import PROVIDER, response_input, signature_of
@@ -144,6 +145,7 @@ class OpenAIModel:
             }
             for tool in request.tools
         ] + setting_list(settings, "tools", Mapping, "objects")
+        choose_tools(settings, names, tools=bool(tools))
         if tools:
             fields["tools"] = tools
         include = setting_list(settings, "include", str, "texts")

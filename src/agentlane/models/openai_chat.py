@@ -19,7 +19,7 @@ from agentlane import (
 from agentlane.models.answering import AnswerStream, call_part, close_events, count, field, settled, text_of
 from agentlane.models.http_errors import content_filter, refusal
 from agentlane.models.openai_chat_input import chat_messages
-from agentlane.models.openai_client import SDK, Clients, cache_key, checked_settings, parameters_of
+from agentlane.models.openai_client import SDK, Clients, cache_key, checked_settings, choose_tools, parameters_of
 from agentlane.models.options import check_options, setting_list
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
@@ -151,6 +151,7 @@ class OpenAIChatModel:
             }
             for tool in request.tools
         ] + setting_list(settings, "tools", Mapping, "objects")
+        choose_tools(settings, names, tools=bool(tools))
         if tools:
             fields["tools"] = tools
         if self._include_usage:

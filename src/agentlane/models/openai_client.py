@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from agentlane import ImagePart, InvalidDefinition, ModelError, ModelRequest
 from agentlane.models.http_errors import secrets_of
+from agentlane.models.sent_names import SentNames
 
 try:
     import openai
@@ -106,6 +107,15 @@ def checked_settings(request: ModelRequest, reserved: frozenset[str]) -> dict[st
             sent=False,
         )
     return dict(request.settings)
+
+
+def choose_tools(settings: dict[str, Any], names: SentNames, *, tools: bool) -> None:
+    """Settings of how tools are called: by the names that are sent, and none where there are no tools."""
+    if not tools:
+        settings.pop("tool_choice", None)
+        settings.pop("parallel_tool_calls", None)
+    elif "tool_choice" in settings:
+        settings["tool_choice"] = names.chosen(settings["tool_choice"])
 
 
 def cache_key(request: ModelRequest) -> str:

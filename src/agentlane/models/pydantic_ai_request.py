@@ -95,6 +95,9 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
         _defined(names.sent(tool.name), tool.description, {"type": "object", "properties": {}, **tool.parameters})
         for tool in request.tools
     ]
+    chosen = settings.get("tool_choice")
+    if isinstance(chosen, list | tuple) and all(isinstance(name, str) for name in chosen):
+        settings["tool_choice"] = [each["name"] for each in names.chosen([{"name": name} for name in chosen])]
     if not tools and not options.native_tools:
         tools = _shown(request.messages, names)
         if tools:

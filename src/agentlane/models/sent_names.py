@@ -7,8 +7,9 @@ provider takes; one name that it refuses would end the conversation. Names that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from typing import Any
 
 _TAKEN = re.compile(r"[A-Za-z0-9_-]+")
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
@@ -41,6 +42,14 @@ class SentNames:
     def given(self, sent: str) -> str:
         """The name that is meant by what the provider says."""
         return self._given.get(sent, sent)
+
+    def chosen(self, choice: Any) -> Any:
+        """A choice of tools, in whatever form a provider has for it, with the names that the provider is told."""
+        if isinstance(choice, Mapping):
+            found = {key: self.chosen(value) for key, value in choice.items()}
+            name = found.get("name")
+            return {**found, "name": self._sent.get(name, name)} if isinstance(name, str) else found
+        return [self.chosen(each) for each in choice] if isinstance(choice, list | tuple) else choice
 
 
 class SentIds:
