@@ -24,7 +24,9 @@ from agentlane import (
     AssistantMessage,
     InvalidDefinition,
     ModelError,
+    ModelIdentity,
     TextPart,
+    ToolDefinition,
     ToolResultMessage,
     Usage,
     open_session,
@@ -33,6 +35,8 @@ from agentlane.models.names import model_named
 from agentlane.models.pydantic_ai import PydanticAIModel
 from agentlane.models.pydantic_ai_answer import usage_of
 from agentlane.models.pydantic_ai_errors import failure_of
+from agentlane.models.pydantic_ai_marks import Marks, Origin
+from agentlane.models.pydantic_ai_request import Options, sent_request
 from tests.wire.asking import ask, request, said
 from tests.wire.openai_answers import chat
 from tests.wire.pydantic_ai_places import openai_client
@@ -229,3 +233,14 @@ def test_a_count_that_was_not_given_is_unknown_and_never_zero() -> None:
 
 def test_a_mistake_in_code_is_no_failure_of_a_request() -> None:
     assert failure_of(KeyError("x"), begun=False) is None
+
+
+def test_a_choice_of_tools_says_the_names_that_are_sent_through_pydantic_ai_too() -> None:
+    tools = [ToolDefinition(name=name, description="", parameters={"type": "object"}) for name in ("files/read", "b")]
+    given = request(tools=tools, settings={"tool_choice": ["files/read", "b"]})
+    options, marks = Options({}, {}, (), False), Marks(Origin("openai", None))
+
+    sent = sent_request(given, options, marks, ModelIdentity(provider="p", name="m"))
+
+    assert sent.settings["tool_choice"] == [tool.name for tool in sent.parameters.function_tools]
+    assert "files/read" not in sent.settings["tool_choice"] and "b" in sent.settings["tool_choice"]
