@@ -47,7 +47,7 @@ from tests.wire.server import Reply, sse
 
 TARGETS = ("memory", "jsonl", "sqlite")
 THINKING = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
-PIXEL = ImagePart(data="aGk=", mime_type="image/png")
+PIXEL = ImagePart(data="iVBORw0KGgo=", mime_type="image/png")
 
 
 class Bench:

@@ -59,7 +59,7 @@ from tests.wire.server import Reply, sse
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic_ai.exceptions.UsageExtractionFailedWarning")
 
 THINKING = {"anthropic_thinking": {"type": "enabled", "budget_tokens": 1024}}
-PIXEL = ImagePart(data="aGk=", mime_type="image/png")
+PIXEL = ImagePart(data="iVBORw0KGgo=", mime_type="image/png")
 TARGETS = {"memory": ":memory:", "jsonl": "s.jsonl", "sqlite": "s.db"}
 
 
