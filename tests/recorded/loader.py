@@ -132,8 +132,9 @@ def _texts(content: list[dict[str, Any]]) -> tuple[TextPart, ...]:
 
 
 def _usage(row: dict[str, Any]) -> Usage:
+    """Its ``input`` leaves out what a cache held and took; ours is all that was sent."""
     return Usage(
-        input_tokens=row["input"],
+        input_tokens=row["input"] + row["cacheRead"] + row["cacheWrite"],
         output_tokens=row["output"],
         cache_read_tokens=row["cacheRead"],
         cache_write_tokens=row["cacheWrite"],
