@@ -9,7 +9,7 @@ from hypothesis import settings
 
 # No deadline, no random seed: what a test says must not depend on how busy the machine is or on luck.
 settings.register_profile("reduced", deadline=None, derandomize=True, max_examples=40)
-settings.register_profile("whole", deadline=None, derandomize=True, max_examples=250)
+settings.register_profile("whole", deadline=None, derandomize=True, max_examples=150)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

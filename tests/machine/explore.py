@@ -208,7 +208,7 @@ REDUCED = (
     TWO_THAT_ASK,
 )
 WHOLE = (
-    Scope("retries, one restart, one replay", 3, 2, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
+    Scope("retries, one restart, one replay", 3, 1, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
     Scope("no retries, two restarts, two replays", 3, 2, 2, scope_rules(attempts=1, restarts=2, replays=2), KINDS),
     Scope("neither restarts nor replays", 3, 2, 1, scope_rules(attempts=3, restarts=0, replays=0), KINDS),
     Scope("three calls and children", 3, 1, 2, scope_rules(attempts=1, restarts=0, replays=1), WITH_CHILDREN),

@@ -34,7 +34,7 @@ SIZES = {
     "runs of other agents": (2_042, 8_627, 154),
     "three calls and children": (20_076, 110_171, 940),
     "an answer that is not of its type": (924, 3_709, 270),
-    "retries, one restart, one replay": (70_603, 352_756, 4_570),
+    "retries, one restart, one replay": (35_368, 176_572, 2_302),
     "no retries, two restarts, two replays": (25_115, 106_096, 2_954),
     "neither restarts nor replays": (17_563, 78_460, 1_928),
     "one call that people are asked about, two replays": (1_059, 4_109, 154),
