@@ -144,16 +144,7 @@ class Agent(Generic[Deps, Output]):
             if number == len(chosen):
                 self._identities = tuple(self.models)
         self.model = made[0]
-        self.tools: dict[str, Tool[Any, Any]] = {}
-        for each_tool in self._items("tools", tools):
-            if not isinstance(each_tool, Tool):
-                raise InvalidDefinition(f"agent {self.name!r}: {each_tool!r} is not a Tool; decorate it with @tool")
-            if each_tool.name in self.tools:
-                raise InvalidDefinition(
-                    f"agent {self.name!r}: two tools are named {each_tool.name!r}; give one another "
-                    f"name: tool(name='another')(obj.method) for a method, prefix= for those of a server"
-                )
-            self.tools[each_tool.name] = each_tool
+        self.tools = self._checked_tools(tools)
         self._library = self._read(skills, templates)
         self.max_follow_ups = _at_least("max_follow_ups", max_follow_ups, 0)
         self.hooks: tuple[Hook, ...] = self._checked_hooks(hooks)
@@ -267,6 +258,19 @@ class Agent(Generic[Deps, Output]):
             base_ms=_at_least("retry.base_ms", retry.base_ms, 0),
             cap_ms=_at_least("retry.cap_ms", retry.cap_ms, 0),
         )
+
+    def _checked_tools(self, tools: Sequence[Any]) -> dict[str, Tool[Any, Any]]:
+        checked: dict[str, Tool[Any, Any]] = {}
+        for each in self._items("tools", tools):
+            if not isinstance(each, Tool):
+                raise InvalidDefinition(f"agent {self.name!r}: {each!r} is not a Tool; decorate it with @tool")
+            if each.name in checked:
+                raise InvalidDefinition(
+                    f"agent {self.name!r}: two tools are named {each.name!r}; give one another "
+                    f"name: tool(name='another')(obj.method) for a method, prefix= for those of a server"
+                )
+            checked[each.name] = each
+        return checked
 
     def _checked_hooks(self, hooks: Sequence[Hook]) -> tuple[Hook, ...]:
         given = self._items("hooks", hooks)
