@@ -133,8 +133,8 @@ def eight_reads_turn() -> list[object]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let the loop run until something holds; a bound turns a hang into a failure."""
-    for _ in range(100_000):
+    """Let the loop run until something holds; a bound, far beyond what a slow disk takes, turns a hang into a failure."""
+    for _ in range(5_000_000):
         if holds():
             return
         await asyncio.sleep(0)
