@@ -133,7 +133,7 @@ def eight_reads_turn() -> list[object]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let the loop run until something holds; a bound, far beyond what a slow disk takes, turns a hang into a failure."""
+    """Let the loop run until something holds; a bound, far beyond any slow disk, turns a hang into a failure."""
     for _ in range(5_000_000):
         if holds():
             return
