@@ -10,10 +10,11 @@ attempt of the library's.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
+from agentlane.data.entries import StandsFor
 from agentlane.data.messages import AssistantMessage, Frame, Message, ModelIdentity
 from agentlane.data.usage import Usage
 from agentlane.errors import AgentLaneError
@@ -63,6 +64,13 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     output: OutputSchema | None = None
     """What the answer that ends the run has to be. An adapter hands it to a provider that takes one; the library checks
     the answer in any case."""
+    purpose: Literal["answer", "summary"] = "answer"
+    """A summary is asked for with instructions and one message of its own, and without tools."""
+    max_output_tokens: int | None = None
+    """How long the answer may be, where the library needs a bound; an adapter hands it to its provider, in the place of
+    a greater one in ``settings``."""
+    stands_for: StandsFor | None = None
+    """What the summary in front of the messages stands for, if there is one."""
 
 
 @runtime_checkable

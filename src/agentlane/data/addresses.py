@@ -25,6 +25,7 @@ OP_ANSWER = "op.answer"
 OP_DECISION = "op.decision"
 PENDING_APPROVAL = "pending.approval"
 OP_RETURNED = "op.returned"
+OP_PREP = "op.prep"
 PENDING_ENTRY = "pending.entry"
 PENDING_OUTPUT = "pending.output"
 PENDING_FRAMES = "pending.frames"
@@ -36,7 +37,7 @@ LABEL = "label"
 
 CURRENT = (
     *(BRANCH_TIP, LANE_CONFIG, LANE_STATE, SESSION_NAME, SESSION_FEATURE),
-    *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_ANSWER, OP_DECISION, OP_RETURNED),
+    *(OP_META, OP_CONFIG, OP_STATE, OP_ARGS, OP_MEMO, OP_ANSWER, OP_DECISION, OP_RETURNED, OP_PREP),
     *(INBOX, RECEIPT, PENDING_APPROVAL, PENDING_ENTRY, PENDING_OUTPUT),
 )
 """Namespaces of values that say where a session stands now: replaced or removed as it goes on, and few but receipts."""
@@ -92,6 +93,10 @@ def pending_approval(approval: str) -> Address:
 
 def op_returned(operation: str) -> Address:
     return Address(OP_RETURNED, operation)
+
+
+def op_prep(operation: str, task: str) -> Address:
+    return Address(OP_PREP, f"{operation}|{task}")
 
 
 def pending_entry(entry: str) -> Address:

@@ -11,7 +11,7 @@ from agentlane.data.approvals import Approval, Decision
 from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.inbox import QueuedInput, QueuedItem, Receipt
 from agentlane.data.messages import Frame, ToolCallPart, UserPart
-from agentlane.data.operations import LaneConfig, LaneState, OperationConfig, OperationMeta, OperationState
+from agentlane.data.operations import LaneConfig, LaneState, OperationConfig, OperationMeta, OperationState, SummaryPrep
 from agentlane.data.results import OperationResult
 from agentlane.errors import CorruptSession, InvalidMessage, UnsupportedFormat
 
@@ -58,6 +58,7 @@ class Kind(Generic[T]):
 BODY: Final[Kind[EntryBody]] = Kind(EntryBody, "entry")
 META: Final[Kind[OperationMeta]] = Kind(OperationMeta, "operation")
 CONFIG: Final[Kind[OperationConfig]] = Kind(OperationConfig, "operation's configuration")
+PREP: Final[Kind[SummaryPrep]] = Kind(SummaryPrep, "preparation of a summary")
 STATE: Final[Kind[OperationState]] = Kind(OperationState, "operation's state")
 LANE_CONFIG: Final[Kind[LaneConfig]] = Kind(LaneConfig, "lane's configuration")
 LANE_STATE: Final[Kind[LaneState]] = Kind(LaneState, "lane's state")

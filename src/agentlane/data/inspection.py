@@ -11,7 +11,9 @@ from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import ReplayPolicy
 from agentlane.data.results import OperationResult, Status
 
-Phase: TypeAlias = Literal["checkpoint", "generating", "retry_wait", "tools"]
+Phase: TypeAlias = Literal[
+    "checkpoint", "generating", "retry_wait", "tools", "summarizing", "summary_wait", "navigating"
+]
 CallStatus: TypeAlias = Literal[
     "planned",
     "waiting_approval",

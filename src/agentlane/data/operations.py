@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Struct, UnsetType
 
 from agentlane.data.messages import ErrorInfo, ModelIdentity
-from agentlane.data.requests import RequestInfo
+from agentlane.data.requests import Compact, Navigate, RequestInfo
 
 ReplayPolicy: TypeAlias = Literal["never", "safe", "idempotent", "ask"]
 """What a crash inside a call allows: ``safe`` and ``idempotent`` calls may run again, ``never`` calls may not, and
@@ -67,6 +67,25 @@ class RunLimits(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     max_identical_calls: int | None = None
 
 
+class CompactionPolicy(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """When the library summarizes the older part of what a model is shown, and how much of the rest it keeps.
+
+    - ``context_tokens``: the model's window, where its ``limits`` do not tell; the model's own wins. Without either
+      nothing is summarized before a provider refuses a request as too long.
+    - ``reserve_tokens``: how much of the window is left free for the answer. A request that would be longer than the
+      rest has what it shows summarized first. Of a small window it is a quarter at most.
+    - ``keep_tokens``: how long the tail is that is kept as it is. Of a small window it is a quarter at most.
+    - ``max_summary_tokens``: how long a summary may be.
+    - ``instructions``: what a summary should look at besides what it always does.
+    """
+
+    context_tokens: int | None = None
+    reserve_tokens: int = 16_384
+    keep_tokens: int = 20_000
+    max_summary_tokens: int = 4_096
+    instructions: str = ""
+
+
 class AskedModel(Struct, frozen=True, gc=False):
     """Which model was asked for an answer that was under way when the models were configured."""
 
@@ -94,6 +113,8 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     """Unset: all."""
     follow_ups: PlaceMode | UnsetType = UNSET
     """Unset: one at a time."""
+    compaction: CompactionPolicy | None | UnsetType = UNSET
+    """Unset: one that says nothing of its own; None: nothing is summarized by itself."""
 
     def model_of(self, response_id: str, model_index: int) -> ModelIdentity | None:
         """The model that was, or is to be, asked for this answer; None if there is no such model."""
@@ -120,6 +141,10 @@ class OperationMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     key_operation: str
     retry_of: str | None = None
     parent_call: ParentCall | None = None
+    compact: Compact | None = None
+    """What a compaction was asked for with."""
+    navigate: Navigate | None = None
+    """What a navigation was asked for with."""
 
 
 # One call of an answer. Arrays on disk: ["planned"], ["effect_pending", "safe", 1, 0], ["placed", false].
@@ -227,11 +252,18 @@ CallState: TypeAlias = (
 class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="checkpoint"):
     """Between effects: ``next`` says whether the model is asked or the operation ends, ``trigger`` is the entry why.
 
+    ``summarize`` asks for a summary first: that of a compaction or navigation, or where a request was too long.
+    ``end`` is the end of a compaction, which asks no model any more.
+
     ``placed`` says that queued input was placed here, so that one item at a time is one for each request; ``more`` that
     the follow-ups which waited were too much for one commit: the others come before the request too.
+
+    Of any state between two good answers: ``overflow`` is the error of a request that was too long, once what it showed
+    is, or is about to be, summarized; ``compacted`` says that it was looked at, for this trigger, whether something is
+    to be summarized. ``unsummarized`` says that a summary failed: none is made any more before a request is too long.
     """
 
-    next: Literal["respond", "finish"]
+    next: Literal["respond", "finish", "summarize", "end"]
     trigger: str
     code: str | None = None
     turn: int = 0
@@ -240,6 +272,9 @@ class Checkpoint(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     time_ms: int = 0
     placed: bool = False
     more: bool = False
+    overflow: ErrorInfo | None = None
+    compacted: bool = False
+    unsummarized: bool = False
 
 
 class Generating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="generating"):
@@ -257,6 +292,9 @@ class Generating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     answer: str | None = None
     cancel_requested_at: int | None = None
     time_ms: int = 0
+    overflow: ErrorInfo | None = None
+    compacted: bool = False
+    unsummarized: bool = False
 
 
 class RetryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="retry_wait"):
@@ -272,6 +310,9 @@ class RetryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True,
     answer: str | None = None
     cancel_requested_at: int | None = None
     time_ms: int = 0
+    overflow: ErrorInfo | None = None
+    compacted: bool = False
+    unsummarized: bool = False
 
 
 class Tools(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="tools"):
@@ -282,9 +323,88 @@ class Tools(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag
     turn: int = 0
     cancel_requested_at: int | None = None
     time_ms: int = 0
+    unsummarized: bool = False
 
 
-OperationState: TypeAlias = Checkpoint | Generating | RetryWait | Tools
+SummaryReason: TypeAlias = Literal["manual", "threshold", "overflow", "navigation"]
+"""Why something is summarized: somebody asked, a request would be too long, one was, or a lane leaves its path."""
+
+
+class Summarizing(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="summarizing"):
+    """A request for a summary may be under way; its usage has the id derived from ``response_id``.
+
+    ``task`` is the id that the entry with the summary will have; ``op.prep`` says what is summarized. ``shorter`` counts
+    requests that were too long themselves: each next one shows half as much. The rest is as with ``generating``.
+    """
+
+    task: str
+    reason: SummaryReason
+    response_id: str
+    attempt: int
+    trigger: str
+    retries: int = 0
+    restarts: int = 0
+    shorter: int = 0
+    model_index: int = 0
+    turn: int = 0
+    answer: str | None = None
+    cancel_requested_at: int | None = None
+    time_ms: int = 0
+    overflow: ErrorInfo | None = None
+    unsummarized: bool = False
+
+
+class SummaryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="summary_wait"):
+    """The next attempt at the summary starts when the clock reaches ``not_before`` (milliseconds)."""
+
+    task: str
+    reason: SummaryReason
+    attempt: int
+    trigger: str
+    not_before: int
+    error: ErrorInfo
+    retries: int = 0
+    restarts: int = 0
+    shorter: int = 0
+    model_index: int = 0
+    turn: int = 0
+    answer: str | None = None
+    cancel_requested_at: int | None = None
+    time_ms: int = 0
+    overflow: ErrorInfo | None = None
+    unsummarized: bool = False
+
+
+class Navigating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="navigating"):
+    """The lane is about to move to ``target``, and to name what it leaves ``label``, in one commit."""
+
+    target: str | None
+    label: str | None = None
+    turn: int = 0
+    answer: str | None = None
+    cancel_requested_at: int | None = None
+    time_ms: int = 0
+
+
+class SummaryPrep(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What a summary is made of (``op.prep``), told once, so that each attempt is about the same.
+
+    ``first`` to ``last`` are the entries that it is about, ``earlier`` the entry of the summary before them, which it
+    carries on. Of a compaction ``kept_from`` is where the tail begins, of a navigation ``target`` where the lane goes.
+    """
+
+    last: str
+    first: str | None = None
+    earlier: str | None = None
+    kept_from: str | None = None
+    split: bool = False
+    tokens_before: int = 0
+    target: str | None = None
+    shown_tokens: int | None = None
+    """How long the part that is shown to whoever summarizes may be; None: as long as it is."""
+
+
+OperationState: TypeAlias = Checkpoint | Generating | RetryWait | Tools | Summarizing | SummaryWait | Navigating
 
 
 class LaneConfig(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -46,7 +46,25 @@ class Template(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="t
     named: Mapping[str, str] = {}
 
 
-Request: TypeAlias = Prompt | Skill | Template
+class Compact(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="compact"):
+    """Summarize what the model is shown, but for a tail. ``instructions`` say what the summary should look at, behind
+    those of the agent's policy; ``keep_tokens`` is how much of the tail is kept, if not as much as the policy says."""
+
+    instructions: str = ""
+    keep_tokens: int | None = None
+
+
+class Navigate(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="kind", tag="navigate"):
+    """Move the lane's tip to an entry (None: before the first); with ``summarize`` a summary of the path that is left
+    behind is put there. ``label`` names the entry that was the tip; ``instructions`` as with ``Compact``."""
+
+    to: str | None
+    label: str | None = None
+    summarize: bool = False
+    instructions: str = ""
+
+
+Request: TypeAlias = Prompt | Skill | Template | Compact | Navigate
 """What ``accept`` takes."""
 
 

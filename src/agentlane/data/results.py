@@ -46,6 +46,8 @@ class OperationResult(Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     output: Any = None
     returned: tuple[QueuedInput, ...] = ()
     next_operation: str | None = None
+    summary: str | None = None
+    """The entry that a compaction, or a navigation with a summary, has placed; ``text`` is the summary then."""
 
 
 class Admitted(Struct, frozen=True, gc=False, kw_only=True):

@@ -54,10 +54,13 @@ COUNT_MAX = 2**63 - 1
 
 
 class UsageRow(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One row of the ledger: one attempt (``entry_id`` is its answer), or one adjustment made by the caller."""
+    """One row of the ledger: one attempt (``entry_id`` is its answer), or one adjustment made by the caller.
+
+    An attempt at a summary is one of kind ``summary``; ``entry_id`` is the entry that holds the summary, if it came.
+    """
 
     id: str
-    kind: Literal["attempt", "adjustment"]
+    kind: Literal["attempt", "adjustment", "summary"]
     usage: Usage
     entry_id: str | None = None
     operation_id: str | None = None
@@ -82,7 +85,7 @@ class UsageTotals(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
         usage = row.usage
         return UsageTotals(
             rows=self.rows + 1,
-            unknown_rows=self.unknown_rows + (row.kind == "attempt" and usage.unknown),
+            unknown_rows=self.unknown_rows + (row.kind != "adjustment" and usage.unknown),
             input_tokens=self.input_tokens + (usage.input_tokens or 0),
             output_tokens=self.output_tokens + (usage.output_tokens or 0),
             cache_read_tokens=self.cache_read_tokens + (usage.cache_read_tokens or 0),
