@@ -13,7 +13,7 @@ from agentlane.data.messages import (
 )
 from agentlane.data.operations import CallState, Limits, RetryPolicy, Tools
 from agentlane.machine.facts import Outcome
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 
 ANSWER = "0000aaaa-0000-7000-8000-000000010000"
 """The id of an answer; its calls' ids are derived from it."""

@@ -66,7 +66,7 @@ from agentlane.machine.facts import (
     StartChild,
     Step,
 )
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 from tests.machine.promises import broken, hold
 from tests.machine.world import BASE_MS, Call, World, asked_id, question_id, request_id
 

@@ -48,7 +48,7 @@ from agentlane.machine.planning import (
     Verdict,
     View,
 )
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 from tests.machine.promises import broken, hold
 from tests.machine.world import LIVE, World, may_run_again, may_run_again_by_a_yes, may_start_with_an_answer
 

@@ -48,7 +48,7 @@ from agentlane.machine.facts import (
     ReplayIntended,
     RequestIntended,
 )
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 from tests.machine.build import CORRECTION, LIMIT, outcome
 from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, asked_id, question_id, request_id
 

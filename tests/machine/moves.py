@@ -77,7 +77,7 @@ from agentlane.machine.planning import (
     View,
     Waiting,
 )
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 from tests.machine.build import CORRECTION, INVALID, LIMIT, result
 from tests.machine.judged_steps import world_after
 from tests.machine.judged_verdicts import check_told, check_verdict

@@ -62,7 +62,7 @@ from agentlane.machine.planning import (
     Verdict,
     View,
 )
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 from tests.machine.moves import Machine
 from tests.machine.promises import Promise
 

@@ -35,7 +35,7 @@ from agentlane.machine.planning import (
     Verdict,
     View,
 )
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 from tests.machine.moves import Machine
 from tests.machine.mutants import Bug, given, said, seen, told, with_calls, with_views, without
 

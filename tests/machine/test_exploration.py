@@ -13,7 +13,8 @@ import pytest
 
 from agentlane.data.operations import OperationState
 from agentlane.machine.facts import Fact, IllegalStep, Step
-from agentlane.machine.table import TABLE, Rules, step
+from agentlane.machine.rules import Rules
+from agentlane.machine.table import TABLE, step
 from tests.machine.explore import REDUCED, TWO_THAT_ASK, WHOLE, Explored, explore, never_ends
 from tests.machine.misfits import every_fact, fits
 from tests.machine.mutants import BUGS as PLAIN_BUGS

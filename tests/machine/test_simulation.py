@@ -34,7 +34,8 @@ from agentlane.machine.facts import (
     StageResult,
 )
 from agentlane.machine.planning import AwaitAnswers, CallView, Idle, ReplayCall, SettleCalls, StartCalls, View, plan
-from agentlane.machine.table import Rules, step
+from agentlane.machine.rules import Rules
+from agentlane.machine.table import step
 from tests.machine.build import result, rules, tools
 
 STEPS_MAX = 200

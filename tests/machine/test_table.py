@@ -73,7 +73,8 @@ from agentlane.machine.facts import (
     StartChild,
     Step,
 )
-from agentlane.machine.table import RETRY_AFTER_MAX_MS, TABLE, backoff_ms, step
+from agentlane.machine.rules import RETRY_AFTER_MAX_MS, backoff_ms
+from agentlane.machine.table import TABLE, step
 from tests.machine.build import (
     ANSWER,
     CORRECTION,

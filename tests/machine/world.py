@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from agentlane.data.messages import AssistantMessage, ErrorInfo
 from agentlane.data.operations import Checkpoint, Limits, OperationState, PlaceMode, ReplayPolicy, RetryPolicy
 from agentlane.machine.planning import CallView
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 from tests.machine.build import GONE, OVERLOADED, REFUSED, answer
 
 Process: TypeAlias = Literal["", "intended", "running", "waiting", "withdrawn", "not_begun"]

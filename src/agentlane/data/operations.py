@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from agentlane.data.entries import StandsFor
 from agentlane.data.messages import ErrorInfo, ModelIdentity
 from agentlane.data.requests import Compact, Navigate, RequestInfo
 
@@ -145,6 +146,8 @@ class OperationMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     """What a compaction was asked for with."""
     navigate: Navigate | None = None
     """What a navigation was asked for with."""
+    base: str | None = None
+    """Of a navigation, the last entry that the path which is left and the one to the target have in common."""
 
 
 # One call of an answer. Arrays on disk: ["planned"], ["effect_pending", "safe", 1, 0], ["placed", false].
@@ -389,17 +392,16 @@ class Navigating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
 class SummaryPrep(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What a summary is made of (``op.prep``), told once, so that each attempt is about the same.
 
-    ``first`` to ``last`` are the entries that it is about, ``earlier`` the entry of the summary before them, which it
-    carries on. Of a compaction ``kept_from`` is where the tail begins, of a navigation ``target`` where the lane goes.
+    ``tip`` is where the lane was. Of a compaction ``kept_from`` is where the tail begins that is not summarized, and of
+    a navigation ``target`` where the lane goes.
     """
 
-    last: str
-    first: str | None = None
-    earlier: str | None = None
+    tip: str
     kept_from: str | None = None
     split: bool = False
     tokens_before: int = 0
     target: str | None = None
+    stands_for: StandsFor = StandsFor()
     shown_tokens: int | None = None
     """How long the part that is shown to whoever summarizes may be; None: as long as it is."""
 

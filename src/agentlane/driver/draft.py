@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from agentlane.data import addresses, codec
 from agentlane.data.approvals import Approval, Decision, in_order
-from agentlane.data.entries import EntryBody, kind_of
+from agentlane.data.entries import BranchSummary, Compaction, EntryBody, kind_of
 from agentlane.data.inbox import QueuedState
 from agentlane.data.messages import AssistantMessage, ToolResultMessage
-from agentlane.data.operations import LaneState, OperationState, Planned, Tools
+from agentlane.data.operations import LaneState, OperationState, Planned, SummaryPrep, Tools
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow, UsageTotals
 from agentlane.data.writes import DeleteList, DeleteValue, InsertEntry, InsertUsage, SetValue, Write
@@ -22,13 +22,17 @@ from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.ids import call_id, correction_id, usage_id
 from agentlane.machine.facts import (
     AskApproval,
+    DropPreparation,
     Effect,
     End,
+    MoveLane,
     PlaceAnswer,
     PlaceCorrection,
     PlaceInput,
     PlaceItems,
     PlaceResult,
+    PlaceSummary,
+    SpendSummary,
     StageResult,
     StartChild,
     Step,
@@ -44,6 +48,8 @@ class PathDraft:
         self.writes: list[Write] = []
         self.placed: list[tuple[str, EntryBody]] = []
         self.parents: dict[str, str | None] = {}
+        self.moved = False
+        """Whether the branch goes on elsewhere than at its tip."""
 
     def place(self, id: str, body: EntryBody, payload: bytes) -> None:
         """Append an entry at the tip."""
@@ -57,9 +63,14 @@ class PathDraft:
         for id, payload, body in zip(item.item.entries, item.payloads, item.bodies, strict=True):
             self.place(id, body, payload)
 
+    def move(self, tip: str | None) -> None:
+        """What is appended from here on stands behind ``tip``."""
+        self.moved = self.moved or tip != self.tip
+        self.tip = tip
+
     def seal_tip(self) -> None:
         """Write the moved tip, once all entries are placed."""
-        if self.placed:
+        if self.placed or self.moved:
             self.writes.append(SetValue(addresses.branch_tip(self.branch), codec.encode(self.tip)))
 
 
@@ -88,6 +99,8 @@ class OperationDraft:
         self.decisions = operation.decisions
         self.result: OperationResult | None = None
         self.corrections = operation.corrections
+        self.prep = operation.prep
+        self.summary = operation.summary
         self.output: Any = None
         """The JSON data that the operation's answer is, if that was asked for."""
         self.successor: OpenOperation | None = None
@@ -122,6 +135,14 @@ class OperationDraft:
                 case PlaceItems(items):
                     for id in items:
                         self._place_item(id)
+                case SpendSummary():
+                    self._spend_summary(change)
+                case PlaceSummary():
+                    self._place_summary(change)
+                case DropPreparation(task):
+                    self._drop_preparation(task)
+                case MoveLane():
+                    self._move_lane()
                 case End():
                     self._end(change)
         if step.state is not None:
@@ -203,6 +224,7 @@ class OperationDraft:
             operation.memos.pop(index, None)
             operation.answers.pop(index, None)
         operation.corrections = self.corrections
+        operation.prep, operation.summary = self.prep, self.summary
         operation.follow_ups = self.follow_ups
 
     def keep_arguments(self, index: int, arguments: dict[str, Any]) -> None:
@@ -239,6 +261,58 @@ class OperationDraft:
         if message.stop_reason not in ("error", "aborted"):
             self.calls, self.cut = message.calls, message.stop_reason == "length"
             self._answer_text = message.text
+
+    def prepare(self, task: str, prep: SummaryPrep) -> None:
+        """Keep what the summary ``task`` is made of; the step that asks for it comes next."""
+        self.prep = prep
+        self.path.writes.append(SetValue(addresses.op_prep(self.operation.id, task), codec.encode(prep)))
+
+    def _spend_summary(self, change: SpendSummary) -> None:
+        message = change.message
+        row = UsageRow(
+            id=usage_id(change.response_id),
+            kind="summary",
+            usage=message.usage or Usage(),
+            entry_id=change.task,
+            operation_id=self.operation.id,
+            model=None if message.model is None else str(message.model),
+        )
+        self.path.writes.append(InsertUsage(row))
+        self.usage = self.usage.plus(row)
+
+    def _place_summary(self, change: PlaceSummary) -> None:
+        prep = self.prep
+        if prep is None:
+            raise RuntimeError(f"operation {self.operation.id}: nothing was prepared for summary {change.task}")
+        body: EntryBody
+        if self.operation.meta.navigate is not None:
+            body = BranchSummary(summary=change.text, left=prep.tip, model=change.model)
+        else:
+            body = Compaction(
+                summary=change.text,
+                kept_from=prep.kept_from,
+                tokens_before=prep.tokens_before,
+                split=prep.split,
+                model=change.model,
+                stands_for=prep.stands_for,
+            )
+        payload, sealed = codec.BODY.seal(body, "summary")
+        self.path.place(change.task, sealed, payload)
+        self._drop_preparation(change.task)
+        self.summary = change.task, change.text
+
+    def _drop_preparation(self, task: str) -> None:
+        if self.operation.prep is not None:  # what is made and used in one commit was never written
+            self.path.writes.append(DeleteValue(addresses.op_prep(self.operation.id, task)))
+        self.prep = None
+
+    def _move_lane(self) -> None:
+        navigate = self.operation.meta.navigate
+        if navigate is None:
+            raise RuntimeError(f"operation {self.operation.id} is no navigation")
+        if navigate.label is not None and self.path.tip is not None:
+            self.path.writes.append(SetValue(addresses.label(self.path.tip), codec.encode(navigate.label)))
+        self.path.move(navigate.to)
 
     def _place_result(self, change: PlaceResult) -> None:
         id = call_id(change.answer, change.index)
@@ -294,6 +368,8 @@ class OperationDraft:
     def _end(self, end: End) -> None:
         operation = self.operation
         meta = operation.meta
+        # A run may have been summarized as well; its text is its answer's.
+        summary = None if meta.compact is None and meta.navigate is None else self.summary
         self.result = OperationResult(
             operation_id=operation.id,
             lane=meta.lane,
@@ -311,12 +387,13 @@ class OperationDraft:
             code=end.code,
             error=end.error,
             answer=end.answer,
-            text=self._answer_text if end.status == "completed" else "",
+            text="" if end.status != "completed" else self._answer_text if summary is None else summary[1],
             usage=self.usage,
             retry_of=meta.retry_of,
             decisions=self.decisions,
             output=self.output if end.status == "completed" else None,
             returned=operation.returned,
+            summary=None if summary is None else summary[0],
         )
 
     def succeed(self, successor: OpenOperation) -> None:

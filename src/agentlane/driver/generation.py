@@ -24,7 +24,7 @@ from agentlane.driver.runtime import Runtime
 from agentlane.driver.tool_results import error_text, text_of
 from agentlane.errors import InvalidMessage, SessionFaulted, StoreBusy
 from agentlane.ids import CALLS_MAX
-from agentlane.machine.table import RETRY_AFTER_MAX_MS
+from agentlane.machine.rules import RETRY_AFTER_MAX_MS
 from agentlane.model import Model, ModelError, ModelRequest
 
 FRAMES_BYTES_MAX = 4 * 1024 * 1024

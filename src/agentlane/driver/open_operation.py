@@ -10,12 +10,12 @@ from agentlane.agent import Agent
 from agentlane.data.approvals import Approval, Decision
 from agentlane.data.inbox import QueuedInput
 from agentlane.data.messages import AssistantMessage, Frame, ToolCallPart, UserPart
-from agentlane.data.operations import OperationConfig, OperationMeta, OperationState
+from agentlane.data.operations import OperationConfig, OperationMeta, OperationState, SummaryPrep
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import UsageTotals
 from agentlane.driver.frames import FrameLog
 from agentlane.driver.tool_results import Sealed
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 
 
 class OpenOperation:
@@ -39,6 +39,7 @@ class OpenOperation:
         "memos",
         "meta",
         "pending",
+        "prep",
         "progress",
         "restored",
         "result",
@@ -47,6 +48,7 @@ class OpenOperation:
         "staged",
         "state",
         "streaming",
+        "summary",
         "usage",
         "version",
     )
@@ -87,6 +89,10 @@ class OpenOperation:
         self.returned: tuple[QueuedInput, ...] = ()
         """Input that its abort gave back."""
         self.result: OperationResult | None = None
+        self.prep: SummaryPrep | None = None
+        """What the summary that is asked for now is made of."""
+        self.summary: tuple[str, str] | None = None
+        """The entry of the last summary that was placed for it, and what that says."""
         self.deps: Any | UnsetType = UNSET
         """What the caller gave for this operation alone, in the place of the agent's. Never stored."""
 
@@ -144,3 +150,5 @@ class OpenOperation:
         self.frames = restored.frames
         self.args = restored.args
         self.decisions = restored.decisions
+        self.prep = restored.prep
+        self.summary = restored.summary

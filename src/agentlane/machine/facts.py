@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolResultMessage, UserMessage
-from agentlane.data.operations import OperationState, ReplayPolicy
+from agentlane.data.messages import AssistantMessage, ErrorInfo, ModelIdentity, ToolResultMessage, UserMessage
+from agentlane.data.operations import OperationState, ReplayPolicy, SummaryReason
 from agentlane.data.results import Status
 
 
@@ -35,6 +35,8 @@ class Answered(Struct, frozen=True, gc=False):
     now: int
     jitter: float
     fallback: int | None = None
+    summarize: bool = False
+    """Where the request was too long: something can be summarized, and may be."""
 
 
 class Interrupted(Struct, frozen=True, gc=False):
@@ -177,6 +179,54 @@ class ModelUnavailable(Struct, frozen=True, gc=False):
     error: ErrorInfo
 
 
+class SummaryIntended(Struct, frozen=True, gc=False):
+    """A summary is about to be asked for; ``task`` is the id that its entry will have. The rest is as of a request."""
+
+    task: str
+    reason: SummaryReason
+    response_id: str
+    model_index: int | None = None
+
+
+class SummaryGiven(Struct, frozen=True, gc=False):
+    """The application has written the summary itself."""
+
+    task: str
+    reason: SummaryReason
+    text: str
+
+
+class SummaryRefused(Struct, frozen=True, gc=False):
+    """Nothing is summarized: there is nothing, the application does not want it, or no model is here to do it."""
+
+    reason: SummaryReason
+    error: ErrorInfo
+
+
+class Summarized(Struct, frozen=True, gc=False):
+    """A live request for a summary ended with this message. The rest is as of ``Answered``."""
+
+    message: AssistantMessage
+    now: int
+    jitter: float
+    fallback: int | None = None
+
+
+class SummaryInterrupted(Struct, frozen=True, gc=False):
+    """A request for a summary of an earlier pass has no answer. The rest is as of ``Interrupted``."""
+
+    response_id: str
+    now: int
+    jitter: float
+    model: ModelIdentity | None = None
+    unavailable: ErrorInfo | None = None
+    model_index: int | None = None
+
+
+class Navigated(Struct, frozen=True, gc=False):
+    """Nothing stands in the way of the lane's move."""
+
+
 Fact: TypeAlias = (
     RequestIntended
     | Answered
@@ -199,6 +249,12 @@ Fact: TypeAlias = (
     | Failed
     | OutputRefused
     | ModelUnavailable
+    | SummaryIntended
+    | SummaryGiven
+    | SummaryRefused
+    | Summarized
+    | SummaryInterrupted
+    | Navigated
 )
 
 
@@ -255,6 +311,32 @@ class PlaceItems(Struct, frozen=True, gc=False):
     items: tuple[str, ...]
 
 
+class SpendSummary(Struct, frozen=True, gc=False):
+    """An attempt at a summary gets its ledger row; ``task`` is the entry with the summary, if it came of this one."""
+
+    response_id: str
+    message: AssistantMessage
+    task: str | None = None
+
+
+class PlaceSummary(Struct, frozen=True, gc=False):
+    """The summary becomes the entry ``task``; what it was prepared from goes. None: the application wrote it."""
+
+    task: str
+    text: str
+    model: ModelIdentity | None = None
+
+
+class DropPreparation(Struct, frozen=True, gc=False):
+    """Nothing comes of the summary ``task``: what it was prepared from goes."""
+
+    task: str
+
+
+class MoveLane(Struct, frozen=True, gc=False):
+    """The lane's tip moves as its operation was asked to, and what is left behind gets its label."""
+
+
 class End(Struct, frozen=True, gc=False):
     """The operation's terminal record is written and everything that belongs to it while open goes."""
 
@@ -273,7 +355,19 @@ class AskApproval(Struct, frozen=True, gc=False):
 
 
 Change: TypeAlias = (
-    PlaceAnswer | PlaceResult | PlaceInput | PlaceItems | StageResult | AskApproval | StartChild | PlaceCorrection | End
+    PlaceAnswer
+    | PlaceResult
+    | PlaceInput
+    | PlaceItems
+    | StageResult
+    | AskApproval
+    | StartChild
+    | PlaceCorrection
+    | SpendSummary
+    | PlaceSummary
+    | DropPreparation
+    | MoveLane
+    | End
 )
 
 
@@ -302,7 +396,17 @@ class DriveChild(Struct, frozen=True, gc=False):
     index: int
 
 
-Effect: TypeAlias = RequestModel | RunCall | DriveChild
+class RequestSummary(Struct, frozen=True, gc=False):
+    """Send the request for the summary ``task``; ``shorter`` halves what it shows, as often as it says."""
+
+    task: str
+    response_id: str
+    attempt: int
+    model_index: int
+    shorter: int = 0
+
+
+Effect: TypeAlias = RequestModel | RunCall | DriveChild | RequestSummary
 
 
 class Step(Struct, frozen=True, gc=False):

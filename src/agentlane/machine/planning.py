@@ -22,6 +22,7 @@ from agentlane.data.operations import (
     EffectPending,
     EffectResumed,
     Generating,
+    Navigating,
     OperationState,
     OutcomeReady,
     Placed,
@@ -29,13 +30,16 @@ from agentlane.data.operations import (
     Planned,
     ReplayPolicy,
     RetryWait,
+    Summarizing,
+    SummaryReason,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
     WaitingQuestion,
 )
-from agentlane.machine.table import Rules
+from agentlane.machine.rules import Rules
 
 
 class CallView(Struct, frozen=True, gc=False):
@@ -64,6 +68,17 @@ class Waiting(Struct, frozen=True, gc=False):
 
 
 NOTHING_WAITS = Waiting()
+
+
+class SummaryView(Struct, frozen=True, gc=False):
+    """That something is to be summarized before the model is asked, and for which ``reason``.
+
+    ``refused`` is why it cannot be, or must not; ``given`` is what the application has written itself.
+    """
+
+    reason: SummaryReason
+    refused: ErrorInfo | None = None
+    given: str | None = None
 
 
 class View(Struct, frozen=True, gc=False):
@@ -96,6 +111,8 @@ class View(Struct, frozen=True, gc=False):
     output: UserMessage | ErrorInfo | None = None
     """What is wrong with the answer that would end the operation: what the model is told, or the end without that."""
     waiting: Waiting = NOTHING_WAITS
+    summary: SummaryView | None = None
+    """What is to be summarized where the state asks for it, or before the next request."""
 
 
 class AskModel(Struct, frozen=True, gc=False):
@@ -108,6 +125,38 @@ class RecoverRequest(Struct, frozen=True, gc=False):
 
 class DropRequest(Struct, frozen=True, gc=False):
     """Settle a request that was intended and, since an abort came, never sent."""
+
+
+class AskSummary(Struct, frozen=True, gc=False):
+    """Intend a request for a summary: the first of its task, or the next one."""
+
+    reason: SummaryReason
+
+
+class TakeSummary(Struct, frozen=True, gc=False):
+    """Place the summary that the application has written."""
+
+    reason: SummaryReason
+    text: str
+
+
+class RefuseSummary(Struct, frozen=True, gc=False):
+    """There will be no summary."""
+
+    reason: SummaryReason
+    error: ErrorInfo
+
+
+class RecoverSummary(Struct, frozen=True, gc=False):
+    """Settle a request for a summary that an earlier pass left without an answer."""
+
+
+class DropSummary(Struct, frozen=True, gc=False):
+    """Settle a request for a summary that was intended and, since an abort came, never sent."""
+
+
+class Navigate(Struct, frozen=True, gc=False):
+    """Move the lane."""
 
 
 class StartCalls(Struct, frozen=True, gc=False):
@@ -209,6 +258,12 @@ Verdict: TypeAlias = (
     AskModel
     | RecoverRequest
     | DropRequest
+    | AskSummary
+    | TakeSummary
+    | RefuseSummary
+    | RecoverSummary
+    | DropSummary
+    | Navigate
     | StartCalls
     | DriveChildren
     | ReplayCall
@@ -240,13 +295,19 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
                 return Finish()
             if view.failure is not None:
                 return Fail(view.failure)
+            if state.next == "summarize":
+                return Fail(view.limit) if view.limit is not None else _plan_summary(state, view)
             if view.waiting is not NOTHING_WAITS and (placement := _plan_placement(state, view, rules)) is not None:
                 return placement
+            if state.next == "end":
+                return Finish()
             if state.next == "finish":
                 return _plan_finish(view)
             if view.limit is not None:
                 return Fail(view.limit)
-            return AskModel() if view.model_problem is None else GiveUp(view.model_problem)
+            if view.model_problem is not None:
+                return GiveUp(view.model_problem)
+            return AskModel() if view.summary is None or state.compacted else _plan_summary(state, view)
         case RetryWait():
             if cancelled:
                 return Finish()
@@ -261,12 +322,49 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
             if view.request_live:
                 return _IDLE
             return DropRequest() if cancelled and view.request_not_begun else RecoverRequest()
+        case Summarizing():
+            if view.request_live:
+                return _IDLE
+            return DropSummary() if cancelled and view.request_not_begun else RecoverSummary()
+        case SummaryWait():
+            return _plan_next_summary(state, view)
+        case Navigating():
+            if cancelled:
+                return Finish()
+            return Navigate() if view.failure is None else Fail(view.failure)
         case Tools():
             if _is_ready(state, view.held):
                 return PlaceReady()
             return _plan_cancelled(state, view) if cancelled else _plan_calls(state, view, rules)
         case _:
             assert_never(state)
+
+
+def _plan_summary(state: Checkpoint, view: View) -> Verdict:
+    """A summary that the state asks for, or that the next request needs."""
+    wanted = view.summary
+    if wanted is None:
+        raise RuntimeError(f"it is not known what to summarize at {state!r}")
+    if wanted.refused is not None:
+        return RefuseSummary(wanted.reason, wanted.refused)
+    if wanted.given is not None:
+        return TakeSummary(wanted.reason, wanted.given)
+    if view.model_problem is not None:
+        return RefuseSummary(wanted.reason, view.model_problem)
+    return AskSummary(wanted.reason)
+
+
+def _plan_next_summary(state: SummaryWait, view: View) -> Verdict:
+    if state.cancel_requested_at is not None:
+        return Finish()
+    problem = view.failure or view.limit
+    if problem is not None:
+        return Fail(problem)
+    if view.now < state.not_before:
+        return SleepUntil(state.not_before)
+    if view.model_problem is not None:
+        return RefuseSummary(state.reason, view.model_problem)
+    return AskSummary(state.reason)
 
 
 def _plan_finish(view: View) -> Verdict:
@@ -287,6 +385,8 @@ def _plan_placement(state: Checkpoint, view: View, rules: Rules) -> PlaceQueued 
     if state.next == "finish" and view.output is not None:
         return None  # what is wrong with the answer comes right behind it
     steers = follow_ups = 0
+    if state.next == "end":
+        return PlaceQueued(waiting.writes) if waiting.writes else None
     # Input that cannot be answered waits on, and fails no run that is complete.
     if view.model_problem is None and view.limit is None:
         steers = _at_once(waiting.steers, rules.steering, state)

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlane.data.messages import AssistantMessage, ErrorInfo
+from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import (
     REPEATABLE,
     AnsweredCall,
@@ -27,15 +26,15 @@ from agentlane.data.operations import (
     EffectPending,
     EffectResumed,
     Generating,
-    Limits,
+    Navigating,
     OperationState,
     OutcomeReady,
     Placed,
-    PlaceMode,
     Planned,
     ReplayPolicy,
-    RetryPolicy,
     RetryWait,
+    Summarizing,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -84,17 +83,8 @@ from agentlane.machine.facts import (
     StartChild,
     Step,
 )
-
-RETRY_AFTER_MAX_MS = 24 * 3600 * 1000
-
-
-class Rules(Struct, frozen=True, gc=False):
-    """The parts of the captured configuration that transitions depend on."""
-
-    retry: RetryPolicy
-    limits: Limits
-    steering: PlaceMode = "all"
-    follow_ups: PlaceMode = "one"
+from agentlane.machine.rules import Rules, backoff_ms, error_of, require
+from agentlane.machine.summarizing import CONTEXT_OVERFLOW, SUMMARY_TABLE, fail_waiting, finish_waiting
 
 
 def step(state: OperationState, fact: Fact, rules: Rules) -> Step:
@@ -109,15 +99,18 @@ def step(state: OperationState, fact: Fact, rules: Rules) -> Step:
 
 
 def _intend_request(state: Checkpoint | RetryWait, fact: RequestIntended, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "no request is intended once an abort is asked for", state)
+    require(state.cancel_requested_at is None, "no request is intended once an abort is asked for", state)
     if isinstance(state, Checkpoint):
-        _require(state.next == "respond", "the run is about to finish", state)
+        require(state.next == "respond", "the run is about to finish", state)
         after = Generating(
             response_id=fact.response_id,
             attempt=1,
             model_index=fact.model_index or 0,
             turn=state.turn + 1,
             answer=state.answer,
+            overflow=state.overflow,
+            compacted=state.compacted,
+            unsummarized=state.unsummarized,
         )
     else:
         after = Generating(
@@ -128,6 +121,9 @@ def _intend_request(state: Checkpoint | RetryWait, fact: RequestIntended, rules:
             model_index=state.model_index if fact.model_index is None else fact.model_index,
             turn=state.turn,
             answer=state.answer,
+            overflow=state.overflow,
+            compacted=state.compacted,
+            unsummarized=state.unsummarized,
         )
     return Step(after, effects=(_request(after),), boundary="intent")
 
@@ -138,7 +134,7 @@ def _answer(state: Generating, fact: Answered, rules: Rules) -> Step:
     if cancelled and message.stop_reason == "error":
         message = replace(message, stop_reason="aborted")
     # An answer that this pass aborted without being asked to is not an answer: closing settles nothing.
-    _require(cancelled or message.stop_reason != "aborted", "only an abort makes an answer aborted", state)
+    require(cancelled or message.stop_reason != "aborted", "only an abort makes an answer aborted", state)
     placed = PlaceAnswer(state.response_id, message)
     if message.stop_reason == "aborted":
         return Step(None, (placed, _end(state, "aborted", state.answer)), boundary="settlement")
@@ -151,6 +147,7 @@ def _answer(state: Generating, fact: Answered, rules: Rules) -> Step:
             answer=state.response_id,
             turn=state.turn,
             cancel_requested_at=state.cancel_requested_at,
+            unsummarized=state.unsummarized,
         )
     else:
         after = Checkpoint(
@@ -160,12 +157,23 @@ def _answer(state: Generating, fact: Answered, rules: Rules) -> Step:
             turn=state.turn,
             answer=state.response_id,
             cancel_requested_at=state.cancel_requested_at,
+            unsummarized=state.unsummarized,
         )
     return Step(after, (placed,), boundary="settlement")
 
 
 def _fail_or_retry(state: Generating, fact: Answered, placed: PlaceAnswer, rules: Rules) -> Step:
-    error = _error_of(fact.message)
+    error = error_of(fact.message)
+    if error.code == CONTEXT_OVERFLOW and fact.summarize and state.overflow is None:
+        after = Checkpoint(
+            next="summarize",
+            trigger=state.response_id,
+            turn=state.turn - 1,  # the next request is about the same
+            answer=state.answer,
+            overflow=error,
+            unsummarized=state.unsummarized,
+        )
+        return Step(after, (placed,), boundary="settlement")
     if error.retryable and state.retries + 1 < rules.retry.attempts:
         if fact.fallback is not None:  # what this model asked for does not bind another one
             delay_ms = 0
@@ -197,7 +205,7 @@ def _interrupt(state: Generating, fact: Interrupted, rules: Rules) -> Step:
         return Step(None, (placed, ended), boundary="recovered_response")
     if not asks_at_once(state, rules):
         delay_ms = backoff_ms(rules.retry, restarts - 2, fact.jitter, None)
-        waiting = _retry_wait(state, fact.now + delay_ms, _error_of(message), retries=state.retries, restarts=restarts)
+        waiting = _retry_wait(state, fact.now + delay_ms, error_of(message), retries=state.retries, restarts=restarts)
         return Step(waiting, (placed,), boundary="recovered_response")
     after = replace(
         state,
@@ -215,8 +223,8 @@ def asks_at_once(state: Generating, rules: Rules) -> bool:
 
 
 def _unavailable(state: Checkpoint | RetryWait, fact: ModelUnavailable, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
-    _require(isinstance(state, RetryWait) or state.next == "respond", "the run is about to finish", state)
+    require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    require(isinstance(state, RetryWait) or state.next == "respond", "the run is about to finish", state)
     ended = _end(state, "failed", state.answer, code=fact.error.code, error=fact.error)
     return Step(None, (ended,), boundary="terminal")
 
@@ -225,12 +233,21 @@ def _unavailable(state: Checkpoint | RetryWait, fact: ModelUnavailable, rules: R
 
 
 def _place_queued(state: Checkpoint, fact: QueuedPlaced, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "nothing is placed once an abort is asked for", state)
-    _require(bool(fact.items), "nothing is placed", state)
+    require(state.cancel_requested_at is None, "nothing is placed once an abort is asked for", state)
+    require(bool(fact.items), "nothing is placed", state)
+    require(state.next != "summarize", "what is said waits for the summary", state)
+    require(state.next != "end" or fact.trigger is None, "a compaction asks no model", state)
     after = state
     if fact.trigger is not None:
         after = Checkpoint(
-            next="respond", trigger=fact.trigger, turn=state.turn, answer=state.answer, placed=True, more=fact.more
+            next="respond",
+            trigger=fact.trigger,
+            turn=state.turn,
+            answer=state.answer,
+            placed=True,
+            more=fact.more,
+            overflow=state.overflow,
+            unsummarized=state.unsummarized,
         )
     return Step(after, (PlaceItems(fact.items),), boundary="placement")
 
@@ -239,8 +256,8 @@ def _place_queued(state: Checkpoint, fact: QueuedPlaced, rules: Rules) -> Step:
 
 
 def _intend_calls(state: Tools, fact: CallsIntended, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
-    _require(bool(fact.calls), "nothing is intended", state)
+    require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
+    require(bool(fact.calls), "nothing is intended", state)
     calls = list(state.calls)
     effects: list[Effect] = []
     for index, policy in fact.calls:
@@ -256,14 +273,14 @@ def _begin(state: Tools, call: CallState, index: int, policy: ReplayPolicy) -> E
     if isinstance(call, Approved):
         return EffectGranted(policy=policy, approval=call.approval)
     if isinstance(call, AnsweredCall):
-        _require(REPEATABLE.issuperset((call.policy, policy)), f"call {index} must not run again", state)  # I7
+        require(REPEATABLE.issuperset((call.policy, policy)), f"call {index} must not run again", state)  # I7
         return EffectResumed(policy=policy, attempt=call.attempt + 1, replays=call.replays)
     raise IllegalStep(f"call {index} is not planned: {state!r}")
 
 
 def _start_children(state: Tools, fact: ChildrenStarted, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
-    _require(bool(fact.indices), "nothing is started", state)
+    require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
+    require(bool(fact.indices), "nothing is started", state)
     calls = list(state.calls)
     for index in fact.indices:
         if not isinstance(calls[index], (Planned, Approved)):
@@ -275,33 +292,33 @@ def _start_children(state: Tools, fact: ChildrenStarted, rules: Rules) -> Step:
 
 
 def _intend_replay(state: Tools, fact: ReplayIntended, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
+    require(state.cancel_requested_at is None, "no call starts once an abort is asked for", state)
     call = state.calls[fact.index]
     if not isinstance(call, EffectPending):
         raise IllegalStep(f"call {fact.index} was not under way: {state!r}")
-    _require("never" not in (call.policy, fact.policy), f"call {fact.index} must not run again", state)  # I7
-    _require(call.replays < rules.limits.max_replays, f"call {fact.index} has used up its replays", state)
+    require("never" not in (call.policy, fact.policy), f"call {fact.index} must not run again", state)  # I7
+    require(call.replays < rules.limits.max_replays, f"call {fact.index} has used up its replays", state)
     attempt, replays = call.attempt + 1, call.replays + 1
     if isinstance(call, EffectGranted) and call.permit:
         again: EffectPending = EffectGranted(fact.policy, attempt, replays, approval=call.approval)
     else:
-        _require("ask" not in (call.policy, fact.policy), f"nobody allowed call {fact.index} to run again", state)
+        require("ask" not in (call.policy, fact.policy), f"nobody allowed call {fact.index} to run again", state)
         again = EffectPending(policy=fact.policy, attempt=attempt, replays=replays)
     effect = RunCall(fact.index, attempt=again.attempt, replays=again.replays)
     return Step(_with_call(state, fact.index, again), effects=(effect,), boundary="replay_intent")
 
 
 def _ask_approvals(state: Tools, fact: ApprovalsAsked, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "nobody is asked once an abort is asked for", state)
-    _require(bool(fact.calls), "nothing is asked", state)
+    require(state.cancel_requested_at is None, "nobody is asked once an abort is asked for", state)
+    require(bool(fact.calls), "nothing is asked", state)
     calls = list(state.calls)
     for index, approval in fact.calls:
         call = calls[index]
         if isinstance(call, Planned | Approved):
             calls[index] = WaitingApproval(approval)
         elif isinstance(call, EffectPending) and not (isinstance(call, EffectGranted) and call.permit):
-            _require(call.policy != "never", f"call {index} must not run again", state)  # I7
-            _require(call.replays < rules.limits.max_replays, f"call {index} has used up its replays", state)
+            require(call.policy != "never", f"call {index} must not run again", state)  # I7
+            require(call.replays < rules.limits.max_replays, f"call {index} has used up its replays", state)
             calls[index] = WaitingApproval(approval, call.policy, call.attempt, call.replays)
         else:
             raise IllegalStep(f"there is nothing to ask about call {index}: {state!r}")
@@ -310,7 +327,7 @@ def _ask_approvals(state: Tools, fact: ApprovalsAsked, rules: Rules) -> Step:
 
 
 def _give_approval(state: Tools, fact: ApprovalGiven, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "an abort made every question void", state)
+    require(state.cancel_requested_at is None, "an abort made every question void", state)
     call = state.calls[fact.index]
     if not isinstance(call, WaitingApproval) or call.approval != fact.approval:
         raise IllegalStep(f"call {fact.index} does not wait for approval {fact.approval}: {state!r}")
@@ -321,7 +338,7 @@ def _give_approval(state: Tools, fact: ApprovalGiven, rules: Rules) -> Step:
 
 
 def _defer_calls(state: Tools, fact: CallsDeferred, rules: Rules) -> Step:
-    _require(bool(fact.indices), "no call is named", state)
+    require(bool(fact.indices), "no call is named", state)
     calls = list(state.calls)
     for index in fact.indices:
         call = calls[index]
@@ -332,21 +349,21 @@ def _defer_calls(state: Tools, fact: CallsDeferred, rules: Rules) -> Step:
 
 
 def _ask_questions(state: Tools, fact: QuestionsAsked, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "nobody is asked once an abort is asked for", state)
-    _require(bool(fact.calls), "nothing is asked", state)
+    require(state.cancel_requested_at is None, "nobody is asked once an abort is asked for", state)
+    require(bool(fact.calls), "nothing is asked", state)
     calls = list(state.calls)
     for index, question in fact.calls:
         call = calls[index]
         if not isinstance(call, EffectPending) or (isinstance(call, EffectGranted) and call.permit):
             raise IllegalStep(f"call {index} was not under way: {state!r}")
-        _require(call.policy in REPEATABLE, f"call {index} must not run again", state)  # I7
+        require(call.policy in REPEATABLE, f"call {index} must not run again", state)  # I7
         calls[index] = WaitingQuestion(question, call.policy, call.attempt, call.replays)
     asked = tuple(AskApproval(index, question) for index, question in fact.calls)
     return Step(replace(state, calls=tuple(calls)), asked, boundary="question_asked")
 
 
 def _take_answer(state: Tools, fact: QuestionAnswered, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "an abort made every question void", state)
+    require(state.cancel_requested_at is None, "an abort made every question void", state)
     call = state.calls[fact.index]
     if not isinstance(call, WaitingQuestion) or call.question != fact.question:
         raise IllegalStep(f"call {fact.index} does not wait for an answer to {fact.question}: {state!r}")
@@ -355,10 +372,10 @@ def _take_answer(state: Tools, fact: QuestionAnswered, rules: Rules) -> Step:
 
 
 def _take_outcomes(state: Tools, fact: OutcomesArrived, rules: Rules) -> Step:
-    _require(bool(fact.outcomes), "no outcome arrived", state)
+    require(bool(fact.outcomes), "no outcome arrived", state)
     calls = list(state.calls)
     arrived = {outcome.index: outcome for outcome in fact.outcomes}
-    _require(len(arrived) == len(fact.outcomes), "two outcomes for one call", state)  # I5
+    require(len(arrived) == len(fact.outcomes), "two outcomes for one call", state)  # I5
     for outcome in fact.outcomes:
         if isinstance(calls[outcome.index], (OutcomeReady, Placed)):
             raise IllegalStep(f"call {outcome.index} has one: {state!r}")  # I5
@@ -374,8 +391,8 @@ def _take_ready(state: Tools, fact: ReadyPlaced, rules: Rules) -> Step:
             raise IllegalStep(f"call {outcome.index} is not staged: {state!r}")  # I5
         calls[outcome.index] = OutcomeReady(terminate=outcome.terminate)
     placed = _place_ready(state, calls, changed, fact.held)
-    _require(placed.boundary == "outcome_placed", "no staged outcome is next", state)
-    _require(not any(isinstance(change, StageResult) for change in placed.changes), "it is not next", state)
+    require(placed.boundary == "outcome_placed", "no staged outcome is next", state)
+    require(not any(isinstance(change, StageResult) for change in placed.changes), "it is not next", state)
     return placed
 
 
@@ -401,12 +418,13 @@ def _place_ready(state: Tools, calls: list[CallState], arrived: dict[int, Outcom
         turn=state.turn,
         answer=state.answer,
         cancel_requested_at=state.cancel_requested_at,
+        unsummarized=state.unsummarized,
     )
     return Step(after, tuple(changes), boundary=boundary)
 
 
 def _calls_not_begun(state: Tools, fact: CallsNotBegun, rules: Rules) -> Step:
-    _require(bool(fact.indices), "no call is named", state)
+    require(bool(fact.indices), "no call is named", state)
     calls = list(state.calls)
     for index in fact.indices:
         call = calls[index]
@@ -433,37 +451,37 @@ def _not_begun(call: EffectPending) -> CallState:
 
 
 def _request_abort(state: OperationState, fact: AbortRequested, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "an abort is asked for already", state)
+    require(state.cancel_requested_at is None, "an abort is asked for already", state)
     return Step(replace(state, cancel_requested_at=fact.at), boundary="abort")
 
 
 def _follow_up(state: Checkpoint, fact: FollowedUp, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
-    _require(state.next == "finish", "the run is not about to finish", state)
-    _require(bool(fact.messages), "there is nothing to say", state)
-    after = Checkpoint(next="respond", trigger=fact.messages[-1][0], turn=state.turn, answer=state.answer)
+    require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    require(state.next == "finish", "the run is not about to finish", state)
+    require(bool(fact.messages), "there is nothing to say", state)
+    after = replace(_going_on(state), trigger=fact.messages[-1][0])
     return Step(after, tuple(PlaceInput(id, message) for id, message in fact.messages), boundary="follow_up")
 
 
 def _finish(state: Checkpoint | RetryWait, fact: Finished, rules: Rules) -> Step:
     if state.cancel_requested_at is not None:  # I8
         return Step(None, (_end(state, "aborted", state.answer),), boundary="terminal")
-    if not isinstance(state, Checkpoint) or state.next != "finish":
+    if not isinstance(state, Checkpoint) or state.next not in ("finish", "end"):
         raise IllegalStep(f"the run is not about to finish: {state!r}")
     return Step(None, (_end(state, "completed", state.answer, code=state.code),), boundary="terminal")
 
 
 def _fail(state: Checkpoint | RetryWait, fact: Failed, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
     ended = _end(state, "failed", state.answer, code=fact.error.code, error=fact.error)
     return Step(None, (ended,), boundary="terminal")
 
 
 def _refuse_output(state: Checkpoint, fact: OutputRefused, rules: Rules) -> Step:
-    _require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
+    require(state.cancel_requested_at is None, "an abort is asked for: the run ends aborted", state)  # I8
     if state.next != "finish" or state.answer is None:
         raise IllegalStep(f"no answer is about to end the run: {state!r}")
-    after = Checkpoint(next="respond", trigger=correction_id(state.answer), turn=state.turn, answer=state.answer)
+    after = replace(_going_on(state), trigger=correction_id(state.answer))
     return Step(after, (PlaceCorrection(state.answer, fact.message),), boundary="correction")
 
 
@@ -498,19 +516,15 @@ TABLE: dict[tuple[type, type], Transition] = {
     (Checkpoint, Failed): _fail,
     (RetryWait, Failed): _fail,
     (Checkpoint, OutputRefused): _refuse_output,
+    (Summarizing, AbortRequested): _request_abort,
+    (SummaryWait, AbortRequested): _request_abort,
+    (Navigating, AbortRequested): _request_abort,
+    (SummaryWait, Finished): finish_waiting,
+    (Navigating, Finished): finish_waiting,
+    (SummaryWait, Failed): fail_waiting,
+    (Navigating, Failed): fail_waiting,
+    **SUMMARY_TABLE,
 }
-
-
-def backoff_ms(policy: RetryPolicy, failures_before: int, jitter: float, retry_after_ms: int | None) -> int:
-    """How long to wait: ``base * 2**failures_before`` capped, of which half is left to chance; never below Retry-After.
-
-    The scheme is "equal jitter": half of the exponential delay is fixed, the other half is multiplied by ``jitter``.
-    """
-    full = min(policy.cap_ms, policy.base_ms * (1 << min(failures_before, 30)))
-    delay = full // 2 + int((full - full // 2) * jitter)
-    if retry_after_ms is None:
-        return delay
-    return max(delay, min(max(retry_after_ms, 0), RETRY_AFTER_MAX_MS))
 
 
 def _retry_wait(state: Generating, not_before: int, error: ErrorInfo, *, retries: int, restarts: int) -> RetryWait:
@@ -523,6 +537,21 @@ def _retry_wait(state: Generating, not_before: int, error: ErrorInfo, *, retries
         model_index=state.model_index,
         turn=state.turn,
         answer=state.answer,
+        overflow=state.overflow,
+        compacted=state.compacted,
+        unsummarized=state.unsummarized,
+    )
+
+
+def _going_on(state: Checkpoint) -> Checkpoint:
+    """Where the run would have finished, the model is asked once more."""
+    return Checkpoint(
+        next="respond",
+        trigger=state.trigger,
+        turn=state.turn,
+        answer=state.answer,
+        overflow=state.overflow,
+        unsummarized=state.unsummarized,
     )
 
 
@@ -538,12 +567,3 @@ def _end(
 
 def _with_call(state: Tools, index: int, call: CallState) -> Tools:
     return replace(state, calls=(*state.calls[:index], call, *state.calls[index + 1 :]))
-
-
-def _error_of(message: AssistantMessage) -> ErrorInfo:
-    return message.error or ErrorInfo(code="model_error", message="the model's answer ended in an error")
-
-
-def _require(holds: bool, why: str, state: OperationState) -> None:
-    if not holds:
-        raise IllegalStep(f"{why}: {state!r}")
