@@ -10,6 +10,7 @@ from msgspec import Struct
 from typing_extensions import TypeVar
 
 from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage, UserMessage
+from agentlane.data.operations import SummaryReason
 from agentlane.errors import InvalidDefinition
 from agentlane.tool import ToolResult
 
@@ -25,6 +26,7 @@ HookPoint: TypeAlias = Literal[
     "after_tool",
     "before_finish",
     "before_navigation",
+    "before_compaction",
 ]
 """Where a hook is asked."""
 
@@ -40,6 +42,7 @@ DEFAULT_ON_ERROR: dict[HookPoint, OnError] = {
     "after_tool": "continue",
     "before_finish": "continue",
     "before_navigation": "block",
+    "before_compaction": "continue",
 }
 
 
@@ -130,6 +133,34 @@ class BeforeNavigation(Struct, Generic[Deps], frozen=True, kw_only=True):
     messages: tuple[UserMessage, ...]
 
 
+class BeforeCompaction(HookInfo[Deps], Generic[Deps], frozen=True, kw_only=True):
+    """A part of what the model is shown that is about to be summarized.
+
+    ``reason``: somebody asked (``manual``), the next request would be too long (``threshold``), one was too long
+    (``overflow``), or the lane leaves its path (``navigation``). ``messages`` are that part, as the model was shown it,
+    and ``earlier`` the summary in front of it, which the new one carries on. ``tokens_before`` counts all that is
+    shown. ``instructions`` are those of the policy and of the request.
+    """
+
+    reason: SummaryReason
+    messages: tuple[Message, ...]
+    earlier: str | None
+    tokens_before: int
+    instructions: tuple[str, ...]
+
+
+class Decline(Struct, frozen=True):
+    """Returned by a ``before_compaction`` hook: nothing is summarized now, for this reason."""
+
+    reason: str = ""
+
+
+class SummaryText(Struct, frozen=True):
+    """Returned by a ``before_compaction`` hook: the summary, which no model is asked for then."""
+
+    text: str
+
+
 class Block(Struct, frozen=True):
     """Returned by a ``before_tool`` hook: the call does not start, and ``reason`` is its error result.
 
@@ -150,6 +181,7 @@ AfterResponseFunction: TypeAlias = Callable[[AfterResponse[Any]], Returned[Assis
 BeforeFinishFunction: TypeAlias = Callable[[BeforeFinish[Any]], Returned[FollowUp | Sequence[FollowUp]]]
 BeforeToolFunction: TypeAlias = Callable[[BeforeTool[Any]], Returned[Mapping[str, Any] | Block]]
 BeforeNavigationFunction: TypeAlias = Callable[[BeforeNavigation[Any]], Returned[Block]]
+BeforeCompactionFunction: TypeAlias = Callable[[BeforeCompaction[Any]], Returned[Decline | SummaryText]]
 AfterToolFunction: TypeAlias = Callable[[AfterTool[Any]], Returned[ToolResult]]
 
 
@@ -194,6 +226,10 @@ def hook(
     point: Literal["before_navigation"], function: BeforeNavigationFunction, *, on_error: OnError | None = None
 ) -> Hook: ...
 @overload
+def hook(
+    point: Literal["before_compaction"], function: BeforeCompactionFunction, *, on_error: OnError | None = None
+) -> Hook: ...
+@overload
 def hook(point: Literal["after_tool"], function: AfterToolFunction, *, on_error: OnError | None = None) -> Hook: ...
 def hook(point: HookPoint, function: Callable[[Any], Any], *, on_error: OnError | None = None) -> Hook:
     """A hook for ``Agent(hooks=[...])``: ``function``, plain or async, is asked at ``point``.
@@ -210,6 +246,10 @@ def hook(point: HookPoint, function: Callable[[Any], Any], *, on_error: OnError 
 
     - ``before_navigation`` (``BeforeNavigation``), before a lane moves: ``Block(reason)``. It is asked in the task that
       calls ``navigate`` or ``rewind``, which ends with ``InvalidNavigation`` if it says so, or fails.
+    - ``before_compaction`` (``BeforeCompaction``), before something is summarized: ``SummaryText(text)``, which is the
+      summary then, or ``Decline(reason)``. Where a request was too long the run fails then, and a compaction or
+      navigation that somebody asked for fails; before a request that would be too long the run goes on as it is.
+      The first of several hooks that returns something decides.
 
     Several hooks of a point are asked in their order, each told what those before it made. A plain function runs on the
     event loop, so it must not block. Whatever a hook raises, or returns against its type, is a failure: of

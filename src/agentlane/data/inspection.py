@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from agentlane.data.approvals import Approval
 from agentlane.data.messages import ErrorInfo
-from agentlane.data.operations import ReplayPolicy
+from agentlane.data.operations import ReplayPolicy, SummaryReason
 from agentlane.data.results import OperationResult, Status
 
 Phase: TypeAlias = Literal[
@@ -68,3 +68,5 @@ class Operation(Struct, frozen=True, kw_only=True):
     approvals: tuple[Approval, ...] = ()
     result: OperationResult | None = None
     parent_operation_id: str | None = None
+    summarizing: SummaryReason | None = None
+    """Why a summary is being written, while one is."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol
 
 from msgspec.structs import replace
 
@@ -59,9 +59,10 @@ class GenerationEffect:
         identity: ModelIdentity,
         agent: Agent[Any, Any],
         info: RunInfo[Any],
-        build: Callable[[str], ModelRequest],
+        build: Callable[[str], ModelRequest | Awaitable[ModelRequest]],
         show: Callable[[Frame], None],
         hooks: RequestHooks | None = None,
+        kind: Literal["model", "summary"] = "model",
         grace_ms: int,
     ) -> None:
         self.response_id = response_id
@@ -75,6 +76,7 @@ class GenerationEffect:
         self._build = build
         self._show = show
         self._hooks = hooks
+        self._kind = kind
         self._whole: AssistantMessage | None = None
         """The answer that hooks are shown."""
         self._grace_ms = grace_ms
@@ -125,7 +127,7 @@ class GenerationEffect:
     async def _run(self) -> None:
         self._begun = True
         self._mark.set()
-        self._runtime.reached("effect.model.start")
+        self._runtime.reached(f"effect.{self._kind}.start")
         message: AssistantMessage
         try:
             message = await self._settled()
@@ -142,7 +144,7 @@ class GenerationEffect:
 
     def _report(self, message: AssistantMessage) -> None:
         if not self._ended:
-            self._runtime.reached("effect.model.end")
+            self._runtime.reached(f"effect.{self._kind}.end")
             self._end(self._as_stopped(message))
 
     def _as_stopped(self, message: AssistantMessage) -> AssistantMessage | None:
@@ -168,7 +170,8 @@ class GenerationEffect:
             itself = isinstance(error, asyncio.CancelledError)
             why = "cancelled itself" if itself else f"failed: {error_text(error)}"
             return self._error("instructions_failed", f"the instructions function {why}")
-        request = self._build(instructions)
+        built = self._build(instructions)
+        request = await built if inspect.isawaitable(built) else built
         if self._hooks is not None:
             try:
                 messages = await self._hooks.transform(self._hooks.caller(self._is_stopped), request.messages)
@@ -257,6 +260,8 @@ class GenerationEffect:
 
     async def _instructions(self) -> str:
         given = self._agent.instructions
+        if self._kind == "summary":
+            return ""  # it has instructions of its own
         if isinstance(given, str):
             return clean_text(given)
         text = given(self._info)

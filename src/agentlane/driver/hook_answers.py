@@ -10,9 +10,11 @@ from agentlane.data import codec
 from agentlane.data.border import clean_object, clean_text
 from agentlane.data.messages import ToolCallPart, UserMessage
 from agentlane.data.requests import Prompt, prompt_messages
+from agentlane.driver.amounts import check_input
 from agentlane.driver.hook_calls import wrong_type
 from agentlane.driver.tool_results import Sealed, seal_result
-from agentlane.hooks import Block
+from agentlane.errors import InvalidMessage
+from agentlane.hooks import Block, Decline, SummaryText
 from agentlane.tool import ToolResult
 
 
@@ -54,6 +56,19 @@ def refusal(value: Any) -> Block:
     if isinstance(value, Block):
         return Block(clean_text(value.reason, "reason"))
     raise wrong_type("a Block", value)
+
+
+def summary(value: Any) -> Decline | SummaryText:
+    """A summary, or the word that there will be none."""
+    if isinstance(value, Decline):
+        return Decline(clean_text(value.reason, "reason"))
+    if isinstance(value, SummaryText):
+        text = clean_text(value.text, "text")
+        if not text.strip():
+            raise InvalidMessage("text: the summary is empty")
+        check_input([codec.encode(text)], "text")
+        return SummaryText(text)
+    raise wrong_type("a SummaryText, a Decline", value)
 
 
 def result(call: ToolCallPart, value: Any, limit_bytes: int) -> Sealed:

@@ -13,24 +13,41 @@ from agentlane.data.messages import ErrorInfo, ModelIdentity, ToolResultMessage,
 from agentlane.data.operations import (
     Checkpoint,
     Generating,
+    Navigating,
     OperationState,
     OutcomeReady,
     Placed,
     Planned,
     RetryWait,
+    Summarizing,
+    SummaryWait,
     Tools,
 )
 from agentlane.driver import hook_answers as answers
 from agentlane.driver.arguments import ChangedArguments, effective_call
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.effects import StopReason
-from agentlane.driver.hook_calls import HookCaller, HookEffect, HookOwner, Said
+from agentlane.driver.hook_calls import TEXT_BYTES_MAX, HookCaller, HookEffect, HookFailed, HookOwner, Said
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.request_hooks import RequestHooks
+from agentlane.driver.summarizing import Summaries
 from agentlane.driver.tool_results import Sealed, bounded_text
 from agentlane.driver.views import CHANGED, ResolvedCall, refused, resolve_model
-from agentlane.hooks import AfterTool, BeforeFinish, BeforeRequest, BeforeRun, BeforeTool, Block, Hook, HookPoint
+from agentlane.hooks import (
+    AfterTool,
+    BeforeCompaction,
+    BeforeFinish,
+    BeforeNavigation,
+    BeforeRequest,
+    BeforeRun,
+    BeforeTool,
+    Block,
+    Decline,
+    Hook,
+    HookPoint,
+    SummaryText,
+)
 from agentlane.ids import FOLLOW_UPS_AT_ONCE, call_id, follow_up_id
 from agentlane.machine import planning
 from agentlane.machine.table import asks_at_once
@@ -49,8 +66,16 @@ class Permit(NamedTuple):
 class Gates:
     """What hooks said before steps of one pass, by their place. A step is not taken before its hooks have spoken."""
 
-    def __init__(self, owner: HookOwner, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> None:
+    def __init__(
+        self,
+        owner: HookOwner,
+        lane: LaneCore,
+        operation: OpenOperation,
+        agent: Agent[Any, Any],
+        summaries: Summaries,
+    ) -> None:
         self._owner = owner
+        self._summaries = summaries
         self._lane = lane
         self._operation = operation
         self._agent = agent
@@ -65,6 +90,8 @@ class Gates:
         self._before_tool = _at(agent.hooks, "before_tool")
         self._after_tool = _at(agent.hooks, "after_tool")
         self._before_finish = _at(agent.hooks, "before_finish")
+        self._before_compaction = _at(agent.hooks, "before_compaction")
+        self._before_navigation = _at(agent.hooks, "before_navigation")
         self._around_request = bool(_at(agent.hooks, "transform_context") or _at(agent.hooks, "after_response"))
 
     @property
@@ -145,6 +172,11 @@ class Gates:
         said = self._said.get(_finish_place(state)) if isinstance(state, Checkpoint) else None
         return () if said is None or said.value is None else said.value
 
+    def summary(self, state: OperationState) -> Decline | SummaryText | None:
+        """What hooks said to the summary that is about to be asked for."""
+        said = self._said.get(_summary_place(state)) if isinstance(state, Checkpoint) else None
+        return None if said is None else said.value
+
     def _permits(self, draft: OperationDraft) -> Iterable[tuple[int, Permit]]:
         state = draft.state
         for (point, answer, index), said in self._said.items():
@@ -203,8 +235,14 @@ class Gates:
             and isinstance(state, Generating)
             and asks_at_once(state, self._operation.rules)
         )
-        if asks and self._before_run and isinstance(state, Checkpoint) and state.turn == 0:
+        summarizes = isinstance(verdict, planning.AskSummary) and isinstance(state, Checkpoint)
+        if (asks or summarizes) and self._before_run and _is_first(state):
             silent.append((_RUN, self._ask_run))
+        if self._before_navigation and (summarizes or isinstance(verdict, planning.Navigate)):
+            if self._operation.meta.navigate is not None:
+                silent.append((_NAVIGATION, self._ask_navigation))
+        if summarizes and self._before_compaction and isinstance(state, Checkpoint):
+            silent.append((_summary_place(state), self._ask_compaction))
         if asks and self._before_request:
             place = _request_place(state, 1)
             silent.append((place, partial(self._ask_request, int(place[1]), place[2], state)))
@@ -299,6 +337,45 @@ class Gates:
         answer = state.answer or state.trigger
         return tuple((follow_up_id(answer, index), message) for index, message in enumerate(found[:room]))
 
+    async def _ask_compaction(self, caller: HookCaller) -> Decline | SummaryText | None:
+        state, summaries = self._operation.state, self._summaries
+        wanted = summaries.now
+        if wanted is None or wanted.prep is None:
+            return None
+        messages, _ = await summaries.messages(wanted.prep)
+        for hook in self._before_compaction:
+            info = BeforeCompaction(
+                **self._info(state.turn + 1),
+                reason=wanted.reason,
+                messages=tuple(messages),
+                earlier=summaries.earlier,
+                tokens_before=wanted.prep.tokens_before,
+                instructions=summaries.instructions,
+            )
+            said = await caller.ask(hook, info, answers.summary)
+            if said is not None:
+                return said
+        return None
+
+    async def _ask_navigation(self, caller: HookCaller) -> None:
+        lane, navigate = self._lane, self._operation.meta.navigate
+        if navigate is None:
+            raise RuntimeError(f"operation {self._operation.id} is no navigation")
+        info = BeforeNavigation(
+            session_id=lane.runtime.session_id,
+            lane=lane.name,
+            deps=self._operation.deps_of(self._agent),
+            from_tip=lane.tip,
+            to=navigate.to,
+            label=navigate.label,
+            messages=(),
+        )
+        for hook in self._before_navigation:
+            said = await caller.ask(hook, info, answers.refusal)
+            if said is not None:
+                text = f"lane {lane.name!r} does not move: {said.reason}"
+                raise HookFailed(ErrorInfo(code=NAVIGATION_REFUSED, message=bounded_text(text, TEXT_BYTES_MAX)))
+
     async def _ask_before(self, state: Tools, index: int, caller: HookCaller) -> Permit:
         call = self._operation.calls[index]
         given = effective_call(call, index, self._operation.args).arguments or {}
@@ -352,12 +429,27 @@ class Gates:
         }
 
 
-def gates_of(owner: HookOwner, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> Gates | None:
+def gates_of(
+    owner: HookOwner, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any], summaries: Summaries
+) -> Gates | None:
     """The gates of a pass; None for an agent without hooks, which costs nothing then."""
-    return Gates(owner, lane, operation, agent) if agent.hooks else None
+    return Gates(owner, lane, operation, agent, summaries) if agent.hooks else None
 
+
+NAVIGATION_REFUSED = "navigation_refused"
 
 _RUN: Place = ("before_run", "", 0)
+_NAVIGATION: Place = ("before_navigation", "", 0)
+
+
+def _summary_place(state: Checkpoint) -> Place:
+    return "before_compaction", state.trigger, 0
+
+
+def _is_first(state: OperationState) -> bool:
+    """Whether a run has not asked its model yet."""
+    first = isinstance(state, Checkpoint) and state.turn == 0 and state.next == "respond"
+    return first and isinstance(state, Checkpoint) and state.overflow is None
 
 
 def _request_place(state: OperationState, ahead: int) -> Place:
@@ -382,9 +474,15 @@ def _is_open(state: Tools, index: int) -> bool:
 def _is_needed(place: Place, state: OperationState) -> bool:
     point, answer, index = place
     if point == "before_run":
-        return isinstance(state, Checkpoint) and state.turn == 0
+        return _is_first(state) or (isinstance(state, Summarizing | SummaryWait) and state.turn == 0)
+    if point == "before_navigation":
+        return isinstance(state, Checkpoint | Summarizing | SummaryWait | Navigating)
+    if point == "before_compaction":
+        asks = isinstance(state, Checkpoint) and state.next in ("respond", "summarize") and not state.compacted
+        return asks and isinstance(state, Checkpoint) and place == _summary_place(state)
     if point == "before_request":
         asks = isinstance(state, Checkpoint | Generating | RetryWait)
+        asks = asks and not (isinstance(state, Checkpoint) and state.next == "summarize")
         return asks and place in (_request_place(state, 0), _request_place(state, 1))
     if point == "before_finish":
         return isinstance(state, Checkpoint) and place == _finish_place(state)

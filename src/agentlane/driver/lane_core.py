@@ -14,6 +14,7 @@ from agentlane.data.entries import Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
 from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult, Settled, Waiting
+from agentlane.data.tokens import TokenCounter
 from agentlane.driver.call_keys import CallKeys, decoded
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
@@ -83,6 +84,8 @@ class LaneCore:
         self.exists = False
         """Whether the branch is committed."""
         self.receipts = RecentReceipts()
+        self.counter: TokenCounter | None = None
+        """The agent's counter of tokens, as it was wrapped for this lane."""
         self.reset(tip, None, None, None)
         self.feed = Feed(runtime.hub, self)
         self.line = Line(runtime, self.feed)

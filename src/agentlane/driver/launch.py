@@ -17,9 +17,10 @@ from agentlane.driver.generation import GenerationEffect, GenerationOwner
 from agentlane.driver.hooks import Gates
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.summarizing import Summaries
 from agentlane.driver.views import ResolvedCall, resolve_model
 from agentlane.ids import call_id
-from agentlane.machine.facts import DriveChild, RequestModel, RunCall
+from agentlane.machine.facts import DriveChild, RequestModel, RequestSummary, RunCall
 from agentlane.model import ModelRequest
 from agentlane.tool_context import ToolContext
 
@@ -37,7 +38,7 @@ def launch_request(
     index, model, problem = resolve_model(agent, operation.config, effect.model_index)
     if model is None:
         raise RuntimeError(f"a request was intended without its model: {problem}")
-    messages = lane.context.view()
+    messages, stands_for = lane.context.view(), lane.context.stands_for
     config = operation.config
     settings = config.settings if gates is None else gates.settings(operation.state)
 
@@ -52,6 +53,7 @@ def launch_request(
             operation_id=operation.id,
             attempt=effect.attempt,
             output=None if agent.output is None or config.output_retries is UNSET else agent.output.shown(),
+            stands_for=stands_for,
         )
 
     def show(frame: Frame) -> None:
@@ -74,6 +76,53 @@ def launch_request(
     )
     operation.streaming = (effect.response_id, made.frames)
     return made
+
+
+def launch_summary(
+    owner: GenerationOwner,
+    lane: LaneCore,
+    operation: OpenOperation,
+    agent: Agent[Any, Any],
+    effect: RequestSummary,
+    summaries: Summaries,
+) -> GenerationEffect:
+    """The effect of an intended request for a summary, of what was prepared for it."""
+    runtime, config, prep = lane.runtime, operation.config, operation.prep
+    index, model, problem = resolve_model(agent, config, effect.model_index)
+    if model is None or prep is None:
+        raise RuntimeError(f"summary {effect.task} was intended without its model or preparation: {problem}")
+    policy, stands_for = summaries.policy, lane.context.stands_for
+
+    async def build(_: str) -> ModelRequest:
+        asked = await summaries.request(prep, effect.shorter)
+        return ModelRequest(
+            instructions=asked.instructions,
+            messages=(asked.message,),
+            tools=(),
+            settings=deepcopy(config.settings),
+            session_id=runtime.session_id,
+            lane=lane.name,
+            operation_id=operation.id,
+            attempt=effect.attempt,
+            purpose="summary",
+            max_output_tokens=policy.max_summary_tokens,
+            stands_for=stands_for,
+        )
+
+    return GenerationEffect(
+        owner,
+        runtime,
+        lane,
+        response_id=effect.response_id,
+        model=model,
+        identity=config.models[index],
+        agent=agent,
+        info=RunInfo(runtime.session_id, lane.name, operation.id, operation.deps_of(agent)),
+        build=build,
+        show=lambda _: None,
+        kind="summary",
+        grace_ms=config.limits.cancel_grace_ms,
+    )
 
 
 def launch_call(

@@ -15,10 +15,13 @@ from agentlane.data.operations import (
     EffectPending,
     EffectResumed,
     Generating,
+    Navigating,
     OutcomeReady,
     Placed,
     Planned,
     RetryWait,
+    Summarizing,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -46,14 +49,15 @@ def operation_record(operation: OpenOperation) -> Operation:
         status="open" if operation.result is None else operation.result.status,
         at=_PHASES[type(state)] if operation.result is None else None,
         turn=state.turn,
-        attempt=state.attempt if isinstance(state, Generating | RetryWait) else 0,
-        restarts=state.restarts if isinstance(state, Generating | RetryWait) else 0,
+        attempt=state.attempt if isinstance(state, _REQUESTING) else 0,
+        restarts=state.restarts if isinstance(state, _REQUESTING) else 0,
         cancel_requested_at=state.cancel_requested_at,
-        not_before=state.not_before if isinstance(state, RetryWait) else None,
-        last_error=state.error if isinstance(state, RetryWait) else None,
+        not_before=state.not_before if isinstance(state, RetryWait | SummaryWait) else None,
+        last_error=state.error if isinstance(state, RetryWait | SummaryWait) else None,
         calls=_calls(operation, state) if isinstance(state, Tools) else (),
         approvals=open_approvals(operation),
         parent_operation_id=None if parent is None else parent.operation_id,
+        summarizing=state.reason if isinstance(state, Summarizing | SummaryWait) else None,
     )
 
 
@@ -81,6 +85,7 @@ def _status(call: CallState) -> CallStatus:
     return "approved" if isinstance(call, EffectGranted) and call.permit else _STATUSES[type(call)]
 
 
+_REQUESTING = (Generating, RetryWait, Summarizing, SummaryWait)
 _BEGUN = (EffectPending, WaitingApproval, WaitingExternal, WaitingQuestion, AnsweredCall)
 _STATUSES: dict[type, CallStatus] = {
     Planned: "planned",
@@ -101,4 +106,7 @@ _PHASES: dict[type, Phase] = {
     Generating: "generating",
     RetryWait: "retry_wait",
     Tools: "tools",
+    Summarizing: "summarizing",
+    SummaryWait: "summary_wait",
+    Navigating: "navigating",
 }

@@ -9,7 +9,7 @@ from typing import Any, Protocol, assert_never
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.messages import AssistantMessage, Frame, UserPart
-from agentlane.data.operations import EffectPending, Generating, OperationState, Tools
+from agentlane.data.operations import EffectPending, Generating, OperationState, Summarizing, Tools
 from agentlane.data.writes import AppendElement
 from agentlane.driver.calls import CallEffect
 from agentlane.driver.children import ChildEffect, ChildWait
@@ -17,14 +17,15 @@ from agentlane.driver.effects import StopReason
 from agentlane.driver.generation import GenerationEffect
 from agentlane.driver.hooks import gates_of
 from agentlane.driver.lane_core import LaneCore, RunningPass
-from agentlane.driver.launch import launch_call, launch_child, launch_request
+from agentlane.driver.launch import launch_call, launch_child, launch_request, launch_summary
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.notes import CallNotes
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.predicates import Predicates
+from agentlane.driver.summarizing import Summaries
 from agentlane.driver.tool_results import Sealed
 from agentlane.driver.views import Resolver
-from agentlane.machine.facts import DriveChild, Effect, RequestModel, RunCall
+from agentlane.machine.facts import DriveChild, Effect, RequestModel, RequestSummary, RunCall
 from agentlane.storage.contract import Commit
 
 
@@ -75,7 +76,8 @@ class RunningEffects:
         self.lost = False
         """An effect ended of which nothing may be made: the pass ends, and another one recovers it."""
         self.predicates = Predicates(lane, operation, agent, owner.poke)
-        self.gates = gates_of(self, lane, operation, agent)
+        self.summaries = Summaries(lane, operation, agent)
+        self.gates = gates_of(self, lane, operation, agent, self.summaries)
         """What hooks have to say before steps; None without hooks."""
         self.notes = CallNotes(lane.runtime, lane.line, operation, lambda index: index in self.calls)
         self._last_request: GenerationEffect | None = None
@@ -87,6 +89,9 @@ class RunningEffects:
         match effect:
             case RequestModel():
                 self.request = launch_request(self, self._lane, self._operation, self._agent, effect, self.gates)
+                self.request.start()
+            case RequestSummary():
+                self.request = launch_summary(self, self._lane, self._operation, self._agent, effect, self.summaries)
                 self.request.start()
             case RunCall():
                 resolved = self._resolver.resolved[effect.index]
@@ -240,4 +245,4 @@ def _still_held(effect: Effect, state: OperationState) -> bool:
         return isinstance(state, Tools) and isinstance(state.calls[effect.index], EffectPending)
     if isinstance(effect, DriveChild):
         return False  # what the child is to do now is in its own state: it is driven when that is looked at next
-    return isinstance(state, Generating)
+    return isinstance(state, Summarizing if isinstance(effect, RequestSummary) else Generating)

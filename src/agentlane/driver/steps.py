@@ -10,14 +10,19 @@ from msgspec.structs import replace
 from agentlane.agent import Agent
 from agentlane.agent_tool import AgentTool
 from agentlane.data.approvals import Approval, arguments_digest
-from agentlane.data.messages import ErrorInfo
+from agentlane.data.messages import AssistantMessage, ErrorInfo
 from agentlane.data.operations import (
     Approved,
+    Checkpoint,
     EffectPending,
     Generating,
     OperationState,
     RetryWait,
     RunLimits,
+    Summarizing,
+    SummaryPrep,
+    SummaryReason,
+    SummaryWait,
     Tools,
     WaitingApproval,
 )
@@ -38,6 +43,7 @@ from agentlane.driver.runtime import Runtime
 from agentlane.driver.succession import open_next
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.views import ResolvedCall, Resolver, fallback_of, resolve_model
+from agentlane.hooks import Decline
 from agentlane.ids import call_id
 from agentlane.machine import planning
 from agentlane.machine.facts import (
@@ -54,6 +60,7 @@ from agentlane.machine.facts import (
     FollowedUp,
     Interrupted,
     ModelUnavailable,
+    Navigated,
     Outcome,
     OutcomesArrived,
     OutputRefused,
@@ -62,10 +69,17 @@ from agentlane.machine.facts import (
     ReplayIntended,
     RequestIntended,
     RequestModel,
+    RequestSummary,
     RunCall,
     StartChild,
+    Summarized,
+    SummaryGiven,
+    SummaryIntended,
+    SummaryInterrupted,
+    SummaryRefused,
 )
 from agentlane.machine.outcomes import settled_without
+from agentlane.machine.summarizing import CONTEXT_OVERFLOW
 from agentlane.machine.table import step
 from agentlane.model import Model
 from agentlane.storage.contract import Commit
@@ -74,6 +88,11 @@ StopMode: TypeAlias = Literal["close", "fault"]
 
 STEPS_MAX = 100_000
 """Steps that one commit may merge; more of them means that the machine makes no progress."""
+
+
+_INTENTS = (planning.AskModel, planning.AskSummary, planning.StartCalls, planning.ReplayCall)
+_REQUESTS = (RequestModel, RequestSummary)
+_WITH_MODEL = (Generating, RetryWait, Summarizing, SummaryWait)
 
 
 class Steps:
@@ -118,10 +137,7 @@ class Steps:
         answered, outcomes = self._effects.answered, fitting(self._effects.outcomes)
         draft.left = frozenset(index for index, _ in self._effects.outcomes[len(outcomes) :])
         if answered is not None:
-            message = with_answers(answered, tuple(self._lane.unanswered))
-            asked = draft.state.model_index if isinstance(draft.state, Generating) else 0
-            fallback = fallback_of(self._agent, operation.config, asked)
-            self._take(draft, Answered(message, draft.now, self._runtime.rng.random(), fallback))
+            self._take(draft, self._answer_to(draft.state, answered))
         if outcomes:
             self._take_outcomes(draft, outcomes)
         if self.stopping is not None:
@@ -138,11 +154,11 @@ class Steps:
                     verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers | planning.DriveChildren
                 ):
                     break
-                if is_full(draft, verdict):
+                if is_full(draft, verdict) or _is_apart(draft, verdict):
                     full, verdict = True, planning.Idle()  # the next commit goes on with it
                     break
                 self._follow(verdict, draft)
-                if isinstance(verdict, planning.AskModel | planning.StartCalls | planning.ReplayCall):
+                if isinstance(verdict, _INTENTS):
                     verdict = planning.Idle()  # what was just intended must report first
                     break
             else:
@@ -175,6 +191,17 @@ class Steps:
         for child in children:
             writes.extend(child.writes)
         return Decision(writes, draft.boundary, publish)
+
+    def _answer_to(self, state: OperationState, message: AssistantMessage) -> Answered | Summarized:
+        """The end of the request that ran."""
+        now, jitter = self._runtime.clock.now_ms(), self._runtime.rng.random()
+        asked = state.model_index if isinstance(state, Generating | Summarizing) else 0
+        fallback = fallback_of(self._agent, self._operation.config, asked)
+        if isinstance(state, Summarizing):
+            return Summarized(message, now, jitter, fallback)
+        overflows = message.error is not None and message.error.code == CONTEXT_OVERFLOW
+        summarize = overflows and self._effects.summaries.can_recover(state)
+        return Answered(with_answers(message, tuple(self._lane.unanswered)), now, jitter, fallback, summarize)
 
     def _start_child(self, draft: OperationDraft, start: StartChild) -> ChildStart:
         resolved = self._batch(draft)[start.index]
@@ -280,15 +307,27 @@ class Steps:
         _, _, problem = self._model_of(state)
         return planning.View(
             now=draft.now,
-            request_live=effects.request is not None or any(isinstance(effect, RequestModel) for effect in started),
-            request_not_begun=any(isinstance(effect, RequestModel) for effect in effects.held),
+            request_live=effects.request is not None or any(isinstance(effect, _REQUESTS) for effect in started),
+            request_not_begun=any(isinstance(effect, _REQUESTS) for effect in effects.held),
             model_problem=problem,
             follow_up=effects.gates is not None and bool(effects.gates.follow_ups(draft)),
             failure=None if effects.gates is None else effects.gates.failure,
             limit=None if self.limits is None else self.limits.reached(draft),
             output=None if self._output is None else self._output.look(draft),
             waiting=self._lane.inbox.waiting(draft.consumed),
+            summary=self._summary(draft),
         )
+
+    def _summary(self, draft: OperationDraft) -> planning.SummaryView | None:
+        """What is to be summarized, with what hooks said to that."""
+        wanted = self._effects.summaries.wanted(draft)
+        if wanted is None or wanted.refused is not None:
+            return None if wanted is None else wanted.shown
+        said = None if self._effects.gates is None else self._effects.gates.summary(draft.state)
+        if isinstance(said, Decline):
+            reason = f"it was declined: {said.reason}" if said.reason else "it was declined"
+            return planning.SummaryView(wanted.reason, ErrorInfo(code="compaction_declined", message=reason))
+        return planning.SummaryView(wanted.reason, given=None if said is None else said.text)
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
         gates = self._effects.gates
@@ -328,6 +367,19 @@ class Steps:
                 self._take(draft, self._interrupted(draft))
             case planning.DropRequest():
                 self._take(draft, Answered(GenerationEffect.dropped(), draft.now, 0.0))
+            case planning.AskSummary(reason):
+                self._ask_summary(draft, reason)
+            case planning.TakeSummary(reason, text):
+                draft.prep = self._prep(draft)
+                self._take(draft, SummaryGiven(runtime.ids.new(), reason, text))
+            case planning.RefuseSummary(reason, error):
+                self._take(draft, SummaryRefused(reason, error))
+            case planning.RecoverSummary():
+                self._take(draft, self._summary_interrupted(draft))
+            case planning.DropSummary():
+                self._take(draft, Summarized(GenerationEffect.dropped(), draft.now, 0.0))
+            case planning.Navigate():
+                self._take(draft, Navigated())
             case planning.StartCalls(calls, children):
                 self._keep_arguments(draft, [*(index for index, _ in calls), *children])
                 if children:
@@ -368,8 +420,41 @@ class Steps:
 
     def _model_of(self, state: OperationState) -> tuple[int, Model | None, ErrorInfo | None]:
         """The model that the state's next request goes to. Each turn begins with the first."""
-        model_index = state.model_index if isinstance(state, Generating | RetryWait) else 0
+        model_index = state.model_index if isinstance(state, _WITH_MODEL) else 0
         return resolve_model(self._agent, self._operation.config, model_index)
+
+    def _prep(self, draft: OperationDraft) -> SummaryPrep:
+        wanted = self._effects.summaries.wanted(draft)
+        if wanted is None or wanted.prep is None:
+            raise RuntimeError(f"operation {self._operation.id}: there is nothing to summarize at {draft.state!r}")
+        return wanted.prep
+
+    def _ask_summary(self, draft: OperationDraft, reason: SummaryReason) -> None:
+        model_index, _, _ = self._model_of(draft.state)
+        if isinstance(draft.state, SummaryWait):
+            task = draft.state.task
+        else:
+            task = self._runtime.ids.new()
+            draft.prepare(task, self._prep(draft))
+        self._take(draft, SummaryIntended(task, reason, self._runtime.ids.new(), model_index))
+
+    def _summary_interrupted(self, draft: OperationDraft) -> SummaryInterrupted:
+        state = draft.state
+        if not isinstance(state, Summarizing):
+            raise RuntimeError(f"no summary is asked for at {state!r}")
+        model_index, _, problem = self._model_of(state)
+        if self.limits is not None:
+            problem = self.limits.reached(draft, Usage()) or problem
+        if self._effects.gates is not None:
+            problem = self._effects.gates.failure or problem
+        return SummaryInterrupted(
+            self._runtime.ids.new(),
+            draft.now,
+            self._runtime.rng.random(),
+            model=self._operation.config.model_of(state.response_id, state.model_index),
+            unavailable=problem,
+            model_index=model_index,
+        )
 
     def _ask_people(self, draft: OperationDraft, indices: Sequence[int]) -> None:
         state = draft.state
@@ -430,6 +515,8 @@ class Steps:
         if draft.answers:
             operation.frames.clear()
         self._effects.settled(draft.state, draft.settled_calls, answered=bool(draft.answers))
+        if draft.path.moved:
+            self._lane.leave(draft.path)
         self._lane.take_path(draft.path)
         if draft.consumed:
             self._lane.inbox.remove(draft.consumed.values())
@@ -449,3 +536,10 @@ class Steps:
         if self._effects.held:
             self._owner.poke()
         self._ask_predicates(draft)
+
+
+def _is_apart(draft: OperationDraft, verdict: planning.Verdict) -> bool:
+    """Whether what is next is told from what is committed alone, and something is not committed yet."""
+    if draft.empty or not isinstance(draft.state, Checkpoint):
+        return False
+    return isinstance(verdict, planning.AskSummary | planning.TakeSummary | planning.RefuseSummary)

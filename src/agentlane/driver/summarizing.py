@@ -1,0 +1,217 @@
+"""What a pass summarizes, and when: before a request that would be too long, after one that was, and as it is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from agentlane.agent import Agent
+from agentlane.data import codec
+from agentlane.data.messages import ErrorInfo, Message, UserMessage
+from agentlane.data.operations import Checkpoint, CompactionPolicy, SummaryPrep, SummaryReason
+from agentlane.data.tokens import estimate_request, estimate_text
+from agentlane.driver.counting import counter_of
+from agentlane.driver.draft import OperationDraft
+from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.views import resolve_model
+from agentlane.machine.compaction import Budgets, Piece, budgets, cut, stands_for, worth
+from agentlane.machine.context import ModelContext
+from agentlane.machine.planning import SummaryView
+from agentlane.machine.summaries import SummaryRequest, branch_request, compaction_request
+
+NOTHING = ErrorInfo(code="nothing_to_compact", message="there is nothing before the part that is kept")
+
+
+class Wanted(NamedTuple):
+    """What is to be summarized, or why nothing is."""
+
+    reason: SummaryReason
+    prep: SummaryPrep | None = None
+    refused: ErrorInfo | None = None
+
+    @property
+    def shown(self) -> SummaryView:
+        """As the machine plans with it."""
+        return SummaryView(self.reason, self.refused)
+
+
+class Summaries:
+    """The summaries of one operation in one pass."""
+
+    def __init__(self, lane: LaneCore, operation: OpenOperation, agent: Agent[Any, Any]) -> None:
+        self._lane = lane
+        self._operation = operation
+        self._agent = agent
+        self._found: tuple[object, Wanted | None] = (None, None)
+        self._fixed: tuple[object, int] = (None, 0)
+
+    @property
+    def policy(self) -> CompactionPolicy:
+        """The operation's policy; the usual one where nothing is summarized by itself."""
+        policy = self._operation.config.compaction
+        return policy if isinstance(policy, CompactionPolicy) else CompactionPolicy()
+
+    def wanted(self, draft: OperationDraft) -> Wanted | None:
+        """What is to be summarized at the draft's state. With something to commit before it is only told that."""
+        state = draft.state
+        if not isinstance(state, Checkpoint) or state.cancel_requested_at is not None:
+            return None
+        if state.next == "summarize":
+            reason = self._asked(state)
+        elif state.next == "respond" and self._may_be_due(state) and self._is_due(draft):
+            reason = "threshold"
+        else:
+            return None
+        if not draft.empty:
+            return Wanted(reason)
+        key = (self._operation.version, state.trigger, self._lane.context)
+        if self._found[0] != key:
+            self._found = (key, self._prepared(reason))
+        return self._found[1]
+
+    @property
+    def now(self) -> Wanted | None:
+        """What was told last that is to be summarized."""
+        return self._found[1]
+
+    def can_recover(self, state: Any) -> bool:
+        """Whether something can be summarized since a request was too long."""
+        if self._operation.config.compaction is None or state.overflow is not None:
+            return False
+        found = self._prepared("overflow")
+        return found is not None and found.prep is not None
+
+    def _asked(self, state: Checkpoint) -> SummaryReason:
+        if state.overflow is not None:
+            return "overflow"
+        return "manual" if self._operation.meta.compact is not None else "navigation"
+
+    def _may_be_due(self, state: Checkpoint) -> bool:
+        config = self._operation.config
+        return config.compaction is not None and not state.compacted and not state.unsummarized
+
+    def _is_due(self, draft: OperationDraft) -> bool:
+        """Whether the next request would be longer than its model's window allows."""
+        threshold = self._budgets().threshold
+        if threshold is None:
+            return False
+        count = counter_of(self._lane, self._agent)
+        total = self._lane.context.tokens(count) + self._overhead()
+        total += sum(count(body) for _, body in draft.path.placed if isinstance(body, Message))
+        return total > threshold
+
+    def _budgets(self) -> Budgets:
+        return budgets(self.policy, self._window())
+
+    def _window(self) -> int | None:
+        """What the model that is asked next takes, as far as it tells."""
+        _, model, _ = resolve_model(self._agent, self._operation.config, 0)
+        window: object = None if model is None else getattr(model.limits, "context_tokens", None)
+        return window if type(window) is int and window > 0 else None
+
+    def _overhead(self) -> int:
+        """What each request costs besides its messages. Instructions that a function makes are not counted."""
+        config = self._operation.config
+        if self._fixed[0] is not config:
+            agent = self._agent
+            text = agent.instructions if isinstance(agent.instructions, str) else ""
+            tools = [agent.tools[name].shown() for name in config.tools if name in agent.tools]
+            told = [(each.name, each.description, json.dumps(each.parameters)) for each in tools]
+            self._fixed = (config, estimate_request(agent.shown_instructions(text, config.tools), told))
+        return self._fixed[1]
+
+    def _prepared(self, reason: SummaryReason) -> Wanted | None:
+        lane, meta = self._lane, self._operation.meta
+        tip = lane.tip
+        if tip is None:
+            return Wanted(reason, refused=NOTHING)
+        context, count, limits = lane.context, counter_of(lane, self._agent), self._budgets()
+        total = context.tokens(count) + self._overhead()
+        if reason == "navigation":
+            target = None if meta.navigate is None else meta.navigate.to
+            return Wanted(reason, SummaryPrep(tip=tip, tokens_before=total, target=target, shown_tokens=limits.shown))
+        if reason == "overflow" and limits.threshold is None:
+            limits = budgets(self.policy, max(1, total * 3 // 4))  # the provider has a window that nobody tells
+        keep = limits.keep
+        if meta.compact is not None and meta.compact.keep_tokens is not None:
+            keep = meta.compact.keep_tokens
+        pieces = context.pieces(count)
+        place = cut(pieces, keep, len(lane.unanswered))
+        if place is None:
+            return None if reason == "threshold" else Wanted(reason, refused=NOTHING)
+        if reason == "threshold" and not worth(sum(piece.tokens for piece in pieces[: place.index]), keep):
+            return None
+        prep = SummaryPrep(
+            tip=tip,
+            kept_from=pieces[place.index].id if place.index < len(pieces) else None,
+            split=place.split,
+            tokens_before=total,
+            stands_for=stands_for(pieces[: place.index], context.stands_for),
+            shown_tokens=limits.shown,
+        )
+        return Wanted(reason, prep)
+
+    # What is summarized.
+
+    async def messages(self, prep: SummaryPrep) -> tuple[Sequence[Message], int | None]:
+        """The messages that a summary is about, and which of them begins the turn that goes on behind it."""
+        meta = self._operation.meta
+        if meta.navigate is not None:
+            return await self._left_behind(prep.tip, meta.base), None
+        context = self._lane.context
+        pieces = context.pieces(counter_of(self._lane, self._agent))
+        index = next((i for i, piece in enumerate(pieces) if piece.id == prep.kept_from), len(pieces))
+        messages = context.shown_between(0, index)
+        if not prep.split:
+            return messages, None
+        return messages, len(context.shown_between(0, _turn_start(pieces, index)))
+
+    @property
+    def earlier(self) -> str | None:
+        """The summary that a compaction carries on."""
+        earlier = self._lane.context.earlier
+        return None if earlier is None or self._operation.meta.navigate is not None else earlier[1].summary
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """What the summary is to look at besides what each does."""
+        meta = self._operation.meta
+        asked = meta.compact or meta.navigate
+        return tuple(text for text in (self.policy.instructions, "" if asked is None else asked.instructions) if text)
+
+    async def request(self, prep: SummaryPrep, shorter: int) -> SummaryRequest:
+        """What is asked; with ``shorter`` it shows less and less."""
+        messages, turn = await self.messages(prep)
+        bound = prep.shown_tokens
+        if shorter:
+            bound = max(1, (prep.tokens_before if bound is None else min(bound, prep.tokens_before)) >> shorter)
+        if self._operation.meta.navigate is not None:
+            return branch_request(messages, instructions=self.instructions, max_tokens=bound, count=estimate_text)
+        return compaction_request(
+            messages,
+            earlier=self.earlier,
+            turn=turn,
+            instructions=self.instructions,
+            max_tokens=bound,
+            count=estimate_text,
+        )
+
+    async def _left_behind(self, tip: str, base: str | None) -> Sequence[Message]:
+        """What the model was shown of the path behind ``base``."""
+        storage = self._lane.runtime.storage
+        rows = await storage.path(tip, stop_at=base)
+        context = ModelContext(self._lane.project)
+        for row in reversed(rows):
+            if row.id != base:
+                context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
+        return context.view()
+
+
+def _turn_start(pieces: Sequence[Piece], index: int) -> int:
+    """Where the turn begins that the piece before ``index`` belongs to."""
+    start = next((i for i in range(index - 1, -1, -1) if isinstance(pieces[i].body, UserMessage)), 0)
+    while start > 0 and isinstance(pieces[start - 1].body, UserMessage):
+        start -= 1
+    return start
