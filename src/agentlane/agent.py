@@ -13,8 +13,18 @@ from typing_extensions import TypeVar
 from agentlane.data import codec
 from agentlane.data.border import clean_object, clean_text
 from agentlane.data.messages import ModelIdentity, UserMessage
-from agentlane.data.operations import WHOLE_MAX, LaneConfig, Limits, OperationConfig, PlaceMode, RetryPolicy, RunLimits
+from agentlane.data.operations import (
+    WHOLE_MAX,
+    CompactionPolicy,
+    LaneConfig,
+    Limits,
+    OperationConfig,
+    PlaceMode,
+    RetryPolicy,
+    RunLimits,
+)
 from agentlane.data.requests import Skill, Template, checked_named
+from agentlane.data.tokens import TokenCounter
 from agentlane.errors import InvalidDefinition, InvalidMessage, UnknownModel, UnknownTool
 from agentlane.hooks import Hook
 from agentlane.model import Model
@@ -69,6 +79,11 @@ class Agent(Generic[Deps, Output]):
       instructions, and has the tool ``load_skill``, which reads them and the files beside them.
     - ``steering`` and ``follow_ups`` say whether all that waits is placed at one boundary, or one at a time, each
       answered before the next.
+    - ``compaction`` says when what the model is shown is summarized, and how much of it is kept; None: only when
+      ``lane.compact`` asks. It needs to know the model's window: from the model's ``limits``, or the policy. A request
+      that a provider refuses as too long is made once more behind a summary in any case but None.
+      ``token_counter`` is a function that counts the tokens of one message, in the place of an estimate that errs on
+      the side of too many; where it fails the estimate is taken.
     - These, ``retry`` and the limits are captured when an operation is accepted; see ``RetryPolicy`` and ``Limits``.
 
     Raises ``InvalidDefinition`` or ``InvalidName`` for what cannot work.
@@ -105,6 +120,8 @@ class Agent(Generic[Deps, Output]):
         follow_ups: PlaceMode = "one",
         skills: Folders = (),
         templates: Folders = (),
+        compaction: CompactionPolicy | None = CompactionPolicy(),
+        token_counter: TokenCounter | None = None,
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = self._checked_instructions(instructions)
@@ -133,6 +150,10 @@ class Agent(Generic[Deps, Output]):
         self.max_output_retries = _at_least("max_output_retries", max_output_retries, 0)
         self.steering = _place_mode("steering", steering)
         self.follow_ups = _place_mode("follow_ups", follow_ups)
+        self.compaction = self._checked_compaction(compaction)
+        if token_counter is not None and not callable(token_counter):
+            raise InvalidDefinition(f"agent {self.name!r}: token_counter={token_counter!r} must be a function")
+        self.token_counter = token_counter
         self.models: dict[ModelIdentity, Model] = {}
         chosen: tuple[Any, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)
         if not chosen:
@@ -259,6 +280,25 @@ class Agent(Generic[Deps, Output]):
             cap_ms=_at_least("retry.cap_ms", retry.cap_ms, 0),
         )
 
+    def _checked_compaction(self, policy: object) -> CompactionPolicy | None:
+        if policy is None:
+            return None
+        if not isinstance(policy, CompactionPolicy):
+            raise InvalidDefinition(
+                f"agent {self.name!r}: compaction={policy!r} is not a CompactionPolicy; write "
+                "CompactionPolicy(keep_tokens=20_000), or None"
+            )
+        window: object = policy.context_tokens
+        if not isinstance(policy.instructions, str):
+            raise InvalidDefinition(f"agent {self.name!r}: compaction.instructions must be a text")
+        return CompactionPolicy(
+            context_tokens=None if window is None else _at_least("compaction.context_tokens", window, 1),
+            reserve_tokens=_at_least("compaction.reserve_tokens", policy.reserve_tokens, 0),
+            keep_tokens=_at_least("compaction.keep_tokens", policy.keep_tokens, 0),
+            max_summary_tokens=_at_least("compaction.max_summary_tokens", policy.max_summary_tokens, 1),
+            instructions=clean_text(policy.instructions, "compaction.instructions"),
+        )
+
     def _checked_tools(self, tools: Sequence[Any]) -> dict[str, Tool[Any, Any]]:
         checked: dict[str, Tool[Any, Any]] = {}
         for each in self._items("tools", tools):
@@ -320,6 +360,7 @@ class Agent(Generic[Deps, Output]):
             run_limits=UNSET if self.run_limits == RunLimits() else self.run_limits,
             steering=UNSET if self.steering == "all" else self.steering,
             follow_ups=UNSET if self.follow_ups == "one" else self.follow_ups,
+            compaction=UNSET if self.compaction == CompactionPolicy() else self.compaction,
         )
 
 

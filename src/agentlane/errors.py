@@ -88,6 +88,12 @@ class InvalidNavigation(AgentLaneError):
     code = "invalid_navigation"
 
 
+class NothingToCompact(AgentLaneError):
+    """A lane was to be compacted that shows its model nothing beyond what is kept."""
+
+    code = "nothing_to_compact"
+
+
 class UnknownOperation(AgentLaneError):
     """No open or settled operation with that id is known to the lane."""
 

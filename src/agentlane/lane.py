@@ -14,13 +14,13 @@ from agentlane.data.events import LaneSnapshot
 from agentlane.data.inbox import Receipt
 from agentlane.data.messages import ModelIdentity, UserMessage
 from agentlane.data.navigation import NavigateResult, RewindResult
-from agentlane.data.requests import Prompt, Request
+from agentlane.data.requests import Compact, Navigate, Prompt, Request
 from agentlane.data.results import AbortReceipt, Admitted, OperationResult, Settled, Waiting
 from agentlane.data.usage import Usage, UsageRow
 from agentlane.driver import aborting, answering, deciding, delivering, idle, navigating, retrying, submitting, verbs
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.ledger import record_adjustment
-from agentlane.errors import InvalidMessage, NoActiveOperation
+from agentlane.errors import InvalidMessage, InvalidNavigation, NoActiveOperation
 from agentlane.inspection import LaneInspection, inspect_lane
 from agentlane.lane_inbox import LaneInbox
 from agentlane.model import Model
@@ -265,7 +265,9 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         """
         return await answering.answer(self._core, question_id, value, by=by)
 
-    async def navigate(self, to: str | None, *, label: str | None = None) -> NavigateResult:
+    async def navigate(
+        self, to: str | None, *, label: str | None = None, summarize: bool = False, instructions: str = ""
+    ) -> NavigateResult:
         """Move this idle lane's tip to an entry of the session (None: before the first); durable on return.
 
         What comes next then goes on from there. Entries are never removed: what is left behind stays readable by its
@@ -275,10 +277,46 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
 
         The agent's ``before_navigation`` hooks are asked first, here, and again if the lane has moved meanwhile.
 
+        With ``summarize`` the model is asked for a summary of what is left behind, which is placed where the lane goes,
+        and shown there to the model: an operation (``run`` of a ``Navigate``), whose last commit places it and moves.
+        ``instructions`` say what it should look at. Where nothing is left behind nothing is summarized. If it fails or
+        is aborted the lane does not move, and ``InvalidNavigation`` names the operation.
+
         Raises ``InvalidNavigation`` for what is no entry of this session, for a label where nothing is left behind, and
         with the reason of a hook that refuses or fails, ``LaneBusy`` while an operation is open.
         """
-        return await navigating.navigate(self._core, self.agent, to, label)
+        if not summarize and not instructions:
+            return await navigating.navigate(self._core, self.agent, to, label)
+        result = await self.run(Navigate(to, label, summarize, instructions))
+        if result.status != "completed":
+            why = result.code if result.error is None else result.error.message
+            raise InvalidNavigation(
+                f"lane {self.name!r} did not move: operation {result.operation_id} is {result.status}: {why}",
+                operation_id=result.operation_id,
+            )
+        return NavigateResult(from_tip=result.from_tip, tip=result.to_tip, summary=result.summary)
+
+    async def compact(
+        self,
+        *,
+        instructions: str = "",
+        keep_tokens: int | None = None,
+        operation_id: str | None = None,
+        deps: Deps | UnsetType = UNSET,
+    ) -> OperationResult:
+        """Have the older part of what the model is shown summarized: ``run`` of a ``Compact``; returns its record.
+
+        Nothing of the conversation is removed: an entry with the summary comes behind it, and what comes next is shown
+        behind that and the tail that is kept. ``instructions`` say what the summary should look at; ``keep_tokens`` is
+        how much is kept, if not what the agent's policy says. ``result.summary`` is the entry, ``result.text`` the
+        summary. The request for it is tried again, recovered and aborted like any other, and charged to the operation.
+        Input that comes meanwhile waits, and is placed behind it.
+
+        Raises ``NothingToCompact`` where nothing stands before what is kept, ``LaneBusy`` while an operation is open;
+        else as ``run``.
+        """
+        request = Compact(instructions=instructions, keep_tokens=keep_tokens)
+        return await self.run(request, operation_id=operation_id, deps=deps)
 
     async def rewind(self, before: str, *, label: str | None = None) -> RewindResult:
         """Go back to before a user entry of this lane's path, to say it otherwise; durable on return.

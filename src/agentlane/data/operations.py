@@ -114,7 +114,7 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     """Unset: all."""
     follow_ups: PlaceMode | UnsetType = UNSET
     """Unset: one at a time."""
-    compaction: CompactionPolicy | None | UnsetType = UNSET
+    compaction: CompactionPolicy | UnsetType | None = UNSET
     """Unset: one that says nothing of its own; None: nothing is summarized by itself."""
 
     def model_of(self, response_id: str, model_index: int) -> ModelIdentity | None:

@@ -14,6 +14,7 @@ from agentlane.data.operations import (
     OutcomeReady,
     Placed,
     RetryWait,
+    SummaryWait,
     Tools,
     WaitingExternal,
 )
@@ -138,7 +139,7 @@ def next_expiry(operation: OpenOperation) -> int | None:
 
 def wait_reasons(operation: OpenOperation, state: OperationState) -> tuple[WaitReason, ...]:
     """What an operation waits for, in the order of its calls."""
-    if isinstance(state, RetryWait):
+    if isinstance(state, RetryWait | SummaryWait):
         return (RetryReason(not_before=state.not_before, attempt=state.attempt + 1, error=state.error),)
     reasons: list[WaitReason] = []
     for index, call in enumerate(state.calls if isinstance(state, Tools) else ()):

@@ -76,6 +76,12 @@ class Summaries:
         """What was told last that is to be summarized."""
         return self._found[1]
 
+    @property
+    def can_be_made(self) -> bool:
+        """Whether there is something to compact for who asks for it."""
+        found = self._prepared("manual")
+        return found is not None and found.prep is not None
+
     def can_recover(self, state: Any) -> bool:
         """Whether something can be summarized since a request was too long."""
         if self._operation.config.compaction is None or state.overflow is not None:

@@ -14,6 +14,8 @@ from agentlane.data.messages import ModelIdentity, UserMessage
 from agentlane.data.operations import AskedModel, Checkpoint, Generating, LaneConfig, LaneState, OperationMeta
 from agentlane.data.reads import id_text
 from agentlane.data.requests import (
+    Compact,
+    Navigate,
     Prompt,
     Request,
     RequestInfo,
@@ -28,11 +30,14 @@ from agentlane.data.results import Admitted, OperationResult, Settled, Waiting
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import queueing
 from agentlane.driver.amounts import check_input
+from agentlane.driver.apart import Aside, checked, look_aside, opening
+from agentlane.driver.apart import request_digest as apart_digest
 from agentlane.driver.appending import repair
 from agentlane.driver.children import refuse_child
 from agentlane.driver.draft import PathDraft, opening_writes
 from agentlane.driver.drive import Pass
 from agentlane.driver.effects import waiting_on
+from agentlane.driver.inbox import WaitingItem
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
@@ -64,6 +69,8 @@ class Prepared(NamedTuple):
     sealed: tuple[tuple[bytes, UserMessage], ...]
     refused: AgentLaneError | None = None
     """Why nothing can be made of it here and now; a request that was accepted once is still the same."""
+    apart: Compact | Navigate | None = None
+    """The request itself, if it is for no run."""
 
     @property
     def size_bytes(self) -> int:
@@ -99,10 +106,13 @@ async def accept(
             return _same_request(record.lane, record.request_digest, record.inputs, id, prepared, lane)
         if operation_id is not None:
             await check_free_id(lane, id)
+        aside = await look_aside(lane, prepared.apart) if isinstance(prepared.apart, Navigate) else None
         await lane.idle.admission(inside=inside)
         outcome = await lane.line.run(
-            lambda given=prepared, count=settled_count: (  # type: ignore[misc]
-                Done(Again()) if lane.idle.holds(inside=inside) else decide_accept(lane, agent, id, given, count, deps)
+            lambda given=prepared, count=settled_count, aside=aside: (  # type: ignore[misc]
+                Done(Again())
+                if lane.idle.holds(inside=inside)
+                else decide_accept(lane, agent, id, given, count, deps, aside=aside)
             )
         )
         if isinstance(outcome, Admitted):
@@ -114,6 +124,10 @@ def prepare(lane: LaneCore, request: Request, agent: Agent[Any, Any] | None = No
 
     Skills and templates are those of ``agent``; without one only a prompt is taken.
     """
+    if isinstance(request, Compact | Navigate):
+        clean = checked(request)
+        kind = "compact" if isinstance(clean, Compact) else "navigate"
+        return Prepared(lane.name, kind, apart_digest(lane.name, clean), (), apart=clean)
     if agent is not None and isinstance(request, Skill | Template):
         return _expanded(lane, agent, checked_named(request))
     messages = prompt_messages(request)
@@ -147,11 +161,61 @@ def decide_accept(
     settled_count: int,
     deps: Any | UnsetType,
     also: Callable[[tuple[str, ...]], Sequence[Write]] | None = None,
+    aside: Aside | None = None,
 ) -> Decision[Admitted | Again] | Done[Admitted | Again]:
     """The commit that opens an operation; ``also`` gives what is written with it, for the ids of its input.
 
-    Where more waits than one commit holds, a commit that places the first of it: look again after that.
+    Where more waits than one commit holds, a commit that places the first of it: look again after that. ``aside`` is
+    what was read for a navigation.
     """
+    known = _look(lane, id, prepared, settled_count, deps)
+    if known is not None:
+        return known
+    if lane.config is None or lane.state is None:
+        raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
+    if prepared.refused is not None:
+        raise prepared.refused
+    config = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
+    captured: Sequence[WaitingItem] = ()
+    if prepared.apart is not None:
+        if aside is not None and aside.tip != lane.tip:
+            return Done(Again())
+        operation, draft = opening(lane, agent, config, id, prepared.apart, prepared.digest, aside)
+    else:
+        draft = PathDraft(lane.name, lane.tip)
+        repair(lane, draft)
+        if not queueing.fits_before_prompt(lane, draft, prepared.size_bytes):
+            return queueing.place_part(lane, draft)
+        captured = queueing.place_before_prompt(lane, draft, id)
+        operation = _run_of(lane, agent, config, id, prepared, draft)
+    draft.seal_tip()
+    inputs = operation.meta.inputs
+    operation.take_deps(deps)
+    writes: list[Write] = [
+        *draft.writes,
+        *opening_writes(operation),
+        SetValue(addresses.lane_state(lane.name), codec.encode(LaneState(current=id, last=lane.state.last))),
+    ]
+    if config is not lane.config:
+        writes.append(SetValue(addresses.lane_config(lane.name), codec.encode(config)))
+    if also is not None:
+        writes.extend(also(inputs))
+    lane.runtime.open_operations[id] = lane.name
+
+    def publish(commit: Commit) -> Admitted | Again:
+        lane.config = config
+        lane.inbox.remove(captured)
+        lane.begin(operation)
+        lane.take_path(draft)
+        return Admitted(operation_id=id, lane=lane.name, inputs=inputs)
+
+    return Decision(writes, "accept", publish, lambda: _forget(lane, id))
+
+
+def _look(
+    lane: LaneCore, id: str, prepared: Prepared, settled_count: int, deps: Any | UnsetType
+) -> Done[Admitted | Again] | None:
+    """What is known of a request already, and whether it has to be looked at again; raises where it can't be opened."""
     runtime = lane.runtime
     if prepared.lane != lane.name:
         return Done(Again())
@@ -172,51 +236,26 @@ def decide_accept(
         raise LaneBusy(
             f"lane {lane.name!r} has the open operation {current.id}; drive or abort it first", operation_id=current.id
         )
-    if lane.config is None or lane.state is None:
-        raise UnknownOperation(f"branch {lane.name!r} is not a lane; open it with session.lane(name, agent)")
-    if prepared.refused is not None:
-        raise prepared.refused
-    config = lane.config if lane.config.agent == agent.name else LaneConfig(agent=agent.name)
-    draft = PathDraft(lane.name, lane.tip)
-    repair(lane, draft)
-    if not queueing.fits_before_prompt(lane, draft, prepared.size_bytes):
-        return queueing.place_part(lane, draft)
-    captured = queueing.place_before_prompt(lane, draft, id)
-    base = runtime.ids.new()
+    return None
+
+
+def _run_of(
+    lane: LaneCore, agent: Agent[Any, Any], config: LaneConfig, id: str, prepared: Prepared, draft: PathDraft
+) -> OpenOperation:
+    """The operation of a prompt, which is placed."""
+    base = lane.runtime.ids.new()
     inputs = tuple(derive(base, index) for index in range(len(prepared.sealed)))
     for entry_id, (payload, message) in zip(inputs, prepared.sealed, strict=True):
         draft.place(entry_id, message, payload)
-    draft.seal_tip()
     meta = OperationMeta(
         lane=lane.name,
         request=RequestInfo(kind=prepared.kind, digest=prepared.digest),
         inputs=inputs,
         start_tip=lane.tip,
-        started_at=runtime.clock.now_ms(),
+        started_at=lane.runtime.clock.now_ms(),
         key_operation=id,
     )
-    operation = OpenOperation(id, meta, agent.resolve(config), Checkpoint(next="respond", trigger=inputs[-1]))
-    operation.take_deps(deps)
-    last = lane.state.last
-    writes: list[Write] = [
-        *draft.writes,
-        *opening_writes(operation),
-        SetValue(addresses.lane_state(lane.name), codec.encode(LaneState(current=id, last=last))),
-    ]
-    if config is not lane.config:
-        writes.append(SetValue(addresses.lane_config(lane.name), codec.encode(config)))
-    if also is not None:
-        writes.extend(also(inputs))
-    runtime.open_operations[id] = lane.name
-
-    def publish(commit: Commit) -> Admitted | Again:
-        lane.config = config
-        lane.inbox.remove(captured)
-        lane.begin(operation)
-        lane.take_path(draft)
-        return Admitted(operation_id=id, lane=lane.name, inputs=inputs)
-
-    return Decision(writes, "accept", publish, lambda: _forget(lane, id))
+    return OpenOperation(id, meta, agent.resolve(config), Checkpoint(next="respond", trigger=inputs[-1]))
 
 
 def _forget(lane: LaneCore, id: str) -> None:
