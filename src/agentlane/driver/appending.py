@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from agentlane.data import codec
 from agentlane.data.border import clean_json
 from agentlane.data.entries import Custom, Entry, EntryBody
 from agentlane.data.inbox import Queued
-from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
+from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage, UserMessage
 from agentlane.driver import queueing
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.errors import InvalidMessage
-from agentlane.ids import derive
+from agentlane.ids import IdSource, derive
 from agentlane.machine.context import not_available
 from agentlane.names import check_name
 from agentlane.storage.contract import Commit
@@ -87,7 +88,15 @@ def repair(lane: LaneCore, draft: PathDraft) -> None:
     found = lane.open_calls()
     if found is None:
         return
-    base = lane.runtime.ids.new()
-    for index, call in enumerate(found[1]):
+    for id, body, payload in results_of(found[1], lane.runtime.ids):
+        draft.place(id, body, payload)
+
+
+def results_of(calls: Sequence[ToolCallPart], ids: IdSource) -> list[tuple[str, EntryBody, bytes]]:
+    """For each of these calls, which have no result on a path, the entry of one that says so."""
+    base = ids.new()
+    found: list[tuple[str, EntryBody, bytes]] = []
+    for index, call in enumerate(calls):
         payload, body = codec.BODY.seal(not_available(call), "result")
-        draft.place(derive(base, index), body, payload)
+        found.append((derive(base, index), body, payload))
+    return found

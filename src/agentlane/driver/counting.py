@@ -1,4 +1,4 @@
-"""Counting tokens: by the agent's counter where it has one, which is foreign code and may fail; else by the estimate."""
+"""Counting tokens: by the agent's counter if it has one, which is foreign code and may fail; else by the estimate."""
 
 from __future__ import annotations
 

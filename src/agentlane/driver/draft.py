@@ -49,7 +49,8 @@ class PathDraft:
         self.placed: list[tuple[str, EntryBody]] = []
         self.parents: dict[str, str | None] = {}
         self.moved = False
-        """Whether the branch goes on elsewhere than at its tip."""
+        """Whether the branch goes on elsewhere than at its tip, and if so from where."""
+        self.moved_to: str | None = None
 
     def place(self, id: str, body: EntryBody, payload: bytes) -> None:
         """Append an entry at the tip."""
@@ -66,7 +67,7 @@ class PathDraft:
     def move(self, tip: str | None) -> None:
         """What is appended from here on stands behind ``tip``."""
         self.moved = self.moved or tip != self.tip
-        self.tip = tip
+        self.tip = self.moved_to = tip
 
     def seal_tip(self) -> None:
         """Write the moved tip, once all entries are placed."""
@@ -101,6 +102,8 @@ class OperationDraft:
         self.corrections = operation.corrections
         self.prep = operation.prep
         self.summary = operation.summary
+        self.before_summary: Sequence[tuple[str, EntryBody, bytes]] = ()
+        """What a navigation places before its summary: results of calls that have none where the lane goes."""
         self.output: Any = None
         """The JSON data that the operation's answer is, if that was asked for."""
         self.successor: OpenOperation | None = None
@@ -296,6 +299,9 @@ class OperationDraft:
                 model=change.model,
                 stands_for=prep.stands_for,
             )
+            self.before_summary = ()
+        for id, result, encoded in self.before_summary:
+            self.path.place(id, result, encoded)
         payload, sealed = codec.BODY.seal(body, "summary")
         self.path.place(change.task, sealed, payload)
         self._drop_preparation(change.task)

@@ -92,6 +92,7 @@ class Pass:
 
     async def _run(self) -> None:
         try:
+            await self._steps.prepare()
             while self._steps.stopping is None and not self._effects.lost:
                 self._wake.clear()
                 try:

@@ -238,9 +238,9 @@ class Gates:
         summarizes = isinstance(verdict, planning.AskSummary) and isinstance(state, Checkpoint)
         if (asks or summarizes) and self._before_run and _is_first(state):
             silent.append((_RUN, self._ask_run))
-        if self._before_navigation and (summarizes or isinstance(verdict, planning.Navigate)):
-            if self._operation.meta.navigate is not None:
-                silent.append((_NAVIGATION, self._ask_navigation))
+        leaves = self._operation.meta.navigate is not None and bool(self._before_navigation)
+        if leaves and (summarizes or isinstance(verdict, planning.Navigate)):
+            silent.append((_NAVIGATION, self._ask_navigation))
         if summarizes and self._before_compaction and isinstance(state, Checkpoint):
             silent.append((_summary_place(state), self._ask_compaction))
         if asks and self._before_request:

@@ -211,6 +211,12 @@ class LaneCore:
         if self.loaded:
             self._read_path(path, None)
 
+    def leave(self, tip: str | None, path: Sequence[Entry]) -> None:
+        """A navigation that is an operation is published: what it places comes behind ``tip``, the end of ``path``."""
+        self.tip = tip
+        self._forget_path()
+        self._read_path(path, None)
+
     def open_calls(self) -> tuple[str, Sequence[ToolCallPart]] | None:
         """The answer at the tip that settled to run its calls, and its calls without a result on this path."""
         return (self.context if self._end is None else self._end).open_calls()

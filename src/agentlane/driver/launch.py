@@ -91,7 +91,7 @@ def launch_summary(
     index, model, problem = resolve_model(agent, config, effect.model_index)
     if model is None or prep is None:
         raise RuntimeError(f"summary {effect.task} was intended without its model or preparation: {problem}")
-    policy, stands_for = summaries.policy, lane.context.stands_for
+    stands_for = lane.context.stands_for
 
     async def build(_: str) -> ModelRequest:
         asked = await summaries.request(prep, effect.shorter)
@@ -105,7 +105,7 @@ def launch_summary(
             operation_id=operation.id,
             attempt=effect.attempt,
             purpose="summary",
-            max_output_tokens=policy.max_summary_tokens,
+            max_output_tokens=summaries.output_tokens,
             stands_for=stands_for,
         )
 

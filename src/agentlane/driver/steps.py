@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from agentlane.agent import Agent
 from agentlane.agent_tool import AgentTool
 from agentlane.data.approvals import Approval, arguments_digest
-from agentlane.data.messages import AssistantMessage, ErrorInfo
+from agentlane.data.entries import Entry
+from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolCallPart
 from agentlane.data.operations import (
     Approved,
     Checkpoint,
@@ -28,6 +29,8 @@ from agentlane.data.operations import (
 )
 from agentlane.data.usage import Usage
 from agentlane.driver.amounts import NONE, fitting, held_back, is_full, queued_to_place
+from agentlane.driver.appending import results_of
+from agentlane.driver.bounded_path import read_path
 from agentlane.driver.children import ChildStart, refuse_taken, start_child
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
@@ -46,6 +49,7 @@ from agentlane.driver.views import ResolvedCall, Resolver, fallback_of, resolve_
 from agentlane.hooks import Decline
 from agentlane.ids import call_id
 from agentlane.machine import planning
+from agentlane.machine.context import ModelContext
 from agentlane.machine.facts import (
     Answered,
     ApprovalsAsked,
@@ -119,8 +123,23 @@ class Steps:
         self._effects = effects
         self._resolver = resolver
         self._children = any(isinstance(tool, AgentTool) for tool in agent.tools.values())
+        self._target: Sequence[Entry] = ()
+        """The path to where a navigation goes, as far as a lane reads one, and the calls that have no result there."""
+        self._open_calls: Sequence[ToolCallPart] = ()
         retries = operation.config.output_retries
         self._output = OutputCheck(agent.output, retries) if agent.output and isinstance(retries, int) else None
+
+    async def prepare(self) -> None:
+        """Read what steps of this operation have to know, once: where a navigation goes."""
+        navigate = self._operation.meta.navigate
+        if navigate is None:
+            return
+        self._target = await read_path(self._runtime.storage, navigate.to)
+        context = ModelContext()
+        for entry in self._target:
+            context.add(entry.id, entry.body)
+        found = context.open_calls()
+        self._open_calls = () if found is None else found[1]
 
     def decide(self) -> Decision[planning.Verdict] | Done[planning.Verdict]:
         """One step of the operation, or how it waits. Called at the head of the line."""
@@ -136,6 +155,8 @@ class Steps:
         draft = OperationDraft(operation, lane.name, lane.tip, now=self._runtime.clock.now_ms(), inbox=lane.inbox)
         answered, outcomes = self._effects.answered, fitting(self._effects.outcomes)
         draft.left = frozenset(index for index, _ in self._effects.outcomes[len(outcomes) :])
+        if self._open_calls:
+            draft.before_summary = results_of(self._open_calls, self._runtime.ids)
         if answered is not None:
             self._take(draft, self._answer_to(draft.state, answered))
         if outcomes:
@@ -516,7 +537,7 @@ class Steps:
             operation.frames.clear()
         self._effects.settled(draft.state, draft.settled_calls, answered=bool(draft.answers))
         if draft.path.moved:
-            self._lane.leave(draft.path)
+            self._lane.leave(draft.path.moved_to, self._target)
         self._lane.take_path(draft.path)
         if draft.consumed:
             self._lane.inbox.remove(draft.consumed.values())

@@ -10,7 +10,7 @@ from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.messages import ErrorInfo, Message, UserMessage
 from agentlane.data.operations import Checkpoint, CompactionPolicy, SummaryPrep, SummaryReason
-from agentlane.data.tokens import estimate_request, estimate_text
+from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
 from agentlane.driver.counting import counter_of
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.lane_core import LaneCore
@@ -104,9 +104,15 @@ class Summaries:
         if threshold is None:
             return False
         count = counter_of(self._lane, self._agent)
-        total = self._lane.context.tokens(count) + self._overhead()
-        total += sum(count(body) for _, body in draft.path.placed if isinstance(body, Message))
-        return total > threshold
+        coming = sum(count(body) for _, body in draft.path.placed if isinstance(body, Message))
+        return self._total(count) + coming > threshold
+
+    def _total(self, count: TokenCounter) -> int:
+        """How long the next request is as it stands. What the provider has counted of it counts where that is more."""
+        context = self._lane.context
+        total = context.tokens(count) + self._overhead()
+        known = context.known_tokens if self._agent.token_counter is None else None
+        return total if known is None else max(total, known[0] + context.tokens(count, start=known[1]))
 
     def _budgets(self) -> Budgets:
         return budgets(self.policy, self._window())
@@ -134,7 +140,7 @@ class Summaries:
         if tip is None:
             return Wanted(reason, refused=NOTHING)
         context, count, limits = lane.context, counter_of(lane, self._agent), self._budgets()
-        total = context.tokens(count) + self._overhead()
+        total = self._total(count)
         if reason == "navigation":
             target = None if meta.navigate is None else meta.navigate.to
             return Wanted(reason, SummaryPrep(tip=tip, tokens_before=total, target=target, shown_tokens=limits.shown))
@@ -169,16 +175,24 @@ class Summaries:
         context = self._lane.context
         pieces = context.pieces(counter_of(self._lane, self._agent))
         index = next((i for i, piece in enumerate(pieces) if piece.id == prep.kept_from), len(pieces))
-        messages = context.shown_between(0, index)
-        if not prep.split:
-            return messages, None
-        return messages, len(context.shown_between(0, _turn_start(pieces, index)))
+        if not index:
+            return (), None
+        messages = context.shown_between(pieces[0].id, pieces[index - 1].id)
+        start = _turn_start(pieces, index) if prep.split else 0
+        if not prep.split or not start:
+            return messages, 0 if prep.split else None
+        return messages, len(context.shown_between(pieces[0].id, pieces[start - 1].id))
 
     @property
     def earlier(self) -> str | None:
         """The summary that a compaction carries on."""
         earlier = self._lane.context.earlier
         return None if earlier is None or self._operation.meta.navigate is not None else earlier[1].summary
+
+    @property
+    def output_tokens(self) -> int:
+        """How long a summary may be."""
+        return self._budgets().summary
 
     @property
     def instructions(self) -> tuple[str, ...]:
