@@ -41,6 +41,10 @@ Deps = TypeVar("Deps", default=Any)
 Output = TypeVar("Output", default=str)
 
 
+USUAL_COMPACTION = CompactionPolicy()
+"""The policy of an agent that says nothing of its own."""
+
+
 class RunInfo(Struct, Generic[Deps], frozen=True):
     """What an instructions function is told: where it is asked, and the agent's dependencies."""
 
@@ -129,7 +133,7 @@ class Agent(Generic[Deps, Output]):
         follow_ups: PlaceMode = "one",
         skills: Folders = (),
         templates: Folders = (),
-        compaction: CompactionPolicy | None = CompactionPolicy(),
+        compaction: CompactionPolicy | None = USUAL_COMPACTION,
         token_counter: TokenCounter | None = None,
         projectors: Mapping[str, Projector] | None = None,
     ) -> None:
@@ -387,7 +391,7 @@ class Agent(Generic[Deps, Output]):
             run_limits=UNSET if self.run_limits == RunLimits() else self.run_limits,
             steering=UNSET if self.steering == "all" else self.steering,
             follow_ups=UNSET if self.follow_ups == "one" else self.follow_ups,
-            compaction=UNSET if self.compaction == CompactionPolicy() else self.compaction,
+            compaction=UNSET if self.compaction == USUAL_COMPACTION else self.compaction,
         )
 
 
