@@ -40,7 +40,7 @@ def checked(request: Compact | Navigate) -> Compact | Navigate:
                 f"compact.keep_tokens: {keep!r} is no number of tokens; give a whole number of at least 0",
                 path="compact.keep_tokens",
             )
-        return Compact(_instructions(request.instructions, "compact"), keep)  # type: ignore[arg-type]
+        return Compact(_instructions(request.instructions, "compact"), keep)
     if type(request.summarize) is not bool:
         raise InvalidMessage(
             f"navigate.summarize: {request.summarize!r}; True or False is needed here", path="navigate.summarize"
