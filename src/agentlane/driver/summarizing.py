@@ -230,7 +230,7 @@ class Summaries:
         """What the model was shown of the path behind ``base``."""
         storage = self._lane.runtime.storage
         rows = await storage.path(tip, stop_at=base)
-        context = ModelContext(getattr(self._lane, "project", None))
+        context = ModelContext(self._lane.project)
         for row in reversed(rows):
             if row.id != base:
                 context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
