@@ -79,6 +79,7 @@ from agentlane.data.streaming import (
     TextDelta,
     ThinkingDelta,
 )
+from agentlane.data.tokens import TokenCounter
 from agentlane.data.usage import Stats, Usage, UsageRow, UsageTotals
 from agentlane.driver.queueing import CancelOutcome
 from agentlane.errors import (
@@ -298,6 +299,7 @@ __all__ = [
     "TextPart",
     "ThinkingDelta",
     "ThinkingPart",
+    "TokenCounter",
     "Tool",
     "ToolCallPart",
     "ToolContext",
