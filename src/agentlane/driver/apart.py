@@ -1,4 +1,4 @@
-"""Operations that are no runs: compactions that somebody asks for, and navigations. Checked, and opened by an accept."""
+"""Operations that are no runs: compactions that somebody asks for, and navigations; opened by an accept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSTRUCTIONS_MAX = 20_000
 
 
 class Aside(NamedTuple):
-    """What was read for a navigation before its step: where the lane was, and where its path parts from the target's."""
+    """What was read for a navigation before its step: where the lane was, and where its path leaves the target's."""
 
     tip: str | None
     base: str | None
