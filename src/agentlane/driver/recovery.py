@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from agentlane.data import addresses, codec
 from agentlane.data.approvals import in_order
-from agentlane.data.entries import Entry
+from agentlane.data.entries import Compaction, Entry
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, ToolResultMessage, UserMessage
-from agentlane.data.operations import Generating, OutcomeReady, Summarizing, SummaryPrep, SummaryWait, Tools
+from agentlane.data.operations import Checkpoint, Generating, OutcomeReady, Summarizing, SummaryPrep, SummaryWait, Tools
 from agentlane.data.usage import UsageTotals
 from agentlane.driver.frames import FrameLog
 from agentlane.driver.open_operation import OpenOperation
@@ -60,6 +60,10 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
         await _restore_batch(storage, operation, state)
     elif isinstance(state, Summarizing | SummaryWait):
         operation.prep = await _prep(storage, operation, state.task)
+    elif isinstance(state, Checkpoint) and state.next == "end":
+        body = next((entry.body for entry in reversed(path) if entry.id == state.trigger), None)
+        if isinstance(body, Compaction):
+            operation.summary = state.trigger, body.summary
 
 
 def _own(operation: OpenOperation, path: Sequence[Entry]) -> Sequence[Entry]:
