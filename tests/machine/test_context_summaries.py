@@ -89,6 +89,13 @@ def test_where_the_kept_tail_was_not_taken_only_the_summary_is_shown() -> None:
     assert context.pieces(one) == [] and context.tokens(one) == 1
 
 
+def test_what_an_earlier_compaction_took_away_does_not_come_back() -> None:
+    before = path(user("a"), saying("A"), user("b"))
+    entries = [*before, Placed("first", compaction(before[2].id)), Placed("second", compaction(before[0].id))]
+
+    assert list(context_of(entries).view()) == [shown_summary("so far")]
+
+
 def test_ids_of_calls_begin_anew_behind_a_compaction() -> None:
     before = path(user("a"), asking("x"), result("x"), user("b"), asking("x"), result("x"))
     assert list(context_of(before).view())[4] != asking("x")
@@ -306,7 +313,8 @@ def _body(draw: st.DrawFn, kind: str, words: Words, entries: Sequence[Placed]) -
             _, rest = counted(entries)
             return compaction(draw(st.sampled_from([None, *(each.id for each in rest)])), words.next())
         case _:
-            return draw(st.sampled_from([UserMessage(content=()), AssistantMessage(content=(), stop_reason="stop")]))
+            empty: list[EntryBody] = [UserMessage(content=()), AssistantMessage(content=(), stop_reason="stop")]
+            return draw(st.sampled_from(empty))
 
 
 def read_from(entries: Sequence[Placed]) -> Sequence[Placed]:
