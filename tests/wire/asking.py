@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -45,6 +45,8 @@ def request(
     settings: Mapping[str, Any] | None = None,
     output: OutputSchema | None = None,
     lane: str = "main",
+    purpose: Literal["answer", "summary"] = "answer",
+    max_output_tokens: int | None = None,
 ) -> ModelRequest:
     """A request, of "hello" if of nothing else."""
     return ModelRequest(
@@ -57,6 +59,8 @@ def request(
         operation_id="an-operation",
         attempt=1,
         output=output,
+        purpose=purpose,
+        max_output_tokens=max_output_tokens,
     )
 
 

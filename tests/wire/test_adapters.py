@@ -93,6 +93,17 @@ LINES = {
     "settings": ["test_settings_are_fields_of_the_request", "test_settings_betas_and_limits_are_sent"],
     "settings that are refused": ["test_each_field_that_the_library_fills_is_refused"],
     "longest answer": ["test_how_long_an_answer_may_be"],
+    "a bound of the library's on an answer, in the place of a greater one": [
+        "test_a_bound_is_sent_in_the_place_of_a_greater_one",
+        "test_a_chat_is_bounded_by_the_field_that_its_server_knows",
+        "test_reasoning_is_left_out_where_its_budget_does_not_fit_under_the_bound",
+    ],
+    "a request for a summary": [
+        "test_openai_is_asked_for_a_summary_without_tools_and_in_plain_text",
+        "test_a_chat_is_asked_for_a_summary_without_tools_and_in_plain_text",
+        "test_anthropic_is_asked_for_a_summary_without_tools_and_reasoning",
+        "test_pydantic_ai_is_asked_for_a_summary_without_tools_and_reasoning",
+    ],
     "output type": [
         "test_the_schema_of_the_output_is_handed_over",
         "test_an_output_type_is_handed_over_where_the_provider_has_a_form_for_it",

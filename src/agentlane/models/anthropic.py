@@ -51,7 +51,8 @@ class AnthropicModel:
     - ``settings`` of the agent are fields of the request (``thinking``, ``temperature``, ``tool_choice`` and so on). A
       list of ``tools`` there holds tools that the provider runs itself, which go with the agent's own: an answer in
       which it pauses at them is asked on within the same attempt. ``betas`` there names beta features.
-    - ``max_tokens`` bounds an answer, its reasoning included: 16,384, or ``limits.output_tokens``.
+    - ``max_tokens`` bounds an answer, its reasoning included: 16,384, or ``limits.output_tokens``. A summary, which the
+      library bounds closer, is asked for without ``thinking`` and without tools.
     - ``cache`` has the provider keep the tools, the instructions and the conversation so far, for five minutes or an
       hour after each use; None has it keep nothing.
     - ``native_output`` hands an agent's output type to the provider as a schema that it enforces, where that has a form

@@ -11,6 +11,8 @@ What the provider refuses, and what is made of it here:
 - Ids of calls and names of tools are of ``A-Z a-z 0-9 _ -``: others are written so, and names are read back.
 - A call of a tool that the provider runs itself goes back only with its result, or while its result is awaited.
 - A request that shows calls defines tools: those that it shows are, where the agent has none, and none may be called.
+- Reasoning has a budget below the bound of the answer: where the library bounds one closer than that, and in a summary,
+  there is none.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from agentlane import (
     UserMessage,
 )
 from agentlane.models.answering import sent_arguments, shown_image
-from agentlane.models.options import setting_list
+from agentlane.models.options import bound_answer, leave_out_of_object, leave_out_of_summary, setting_list
 from agentlane.models.sent_names import SentIds, SentNames
 
 Block: TypeAlias = dict[str, Any]
@@ -49,6 +51,9 @@ LENGTH_MAX = 128
 """Of a tool's name and, as far as is known, of a call's id."""
 OWN_FIELDS = frozenset({"messages", "model", "stream", "system"})
 """What a request is made of; settings cannot say it."""
+
+NOT_IN_SUMMARIES = ("container", "context_management", "mcp_servers", "output_format", "thinking", "tools")
+"""Settings that a request for a summary is made without: it runs no tools and thinks of nothing beside its text."""
 
 
 class WireRequest(NamedTuple):
@@ -84,6 +89,11 @@ def wire_request(
             kind="invalid_request",
             sent=False,
         )
+    leave_out_of_summary(request, given, NOT_IN_SUMMARIES)
+    if request.purpose == "summary":
+        leave_out_of_object(given, "output_config", "format")
+    given.setdefault("max_tokens", max_tokens)
+    _bound(given, request.max_output_tokens)
     server_tools = setting_list(given, "tools", Mapping, "objects")
     headers = _betas(given)
     own = [str(tool.get("name")) for tool in server_tools]
@@ -91,7 +101,7 @@ def wire_request(
     turns = _turns(request.messages, identity, names)
     if "tool_choice" in given:
         given["tool_choice"] = names.chosen(given["tool_choice"])
-    body: dict[str, Any] = {"model": identity.name, "max_tokens": max_tokens, **given, "messages": turns}
+    body: dict[str, Any] = {"model": identity.name, **given, "messages": turns}
     defined = _defined(request, names, server_tools)
     if defined:
         body["tools"] = defined
@@ -108,6 +118,19 @@ def wire_request(
     if cache is not None and "cache_control" not in given:  # with that the provider places the mark
         _mark_cached(defined, system, turns, cache)
     return WireRequest(body=body, headers=headers, names=names)
+
+
+def _bound(given: dict[str, Any], bound: int | None) -> None:
+    """Bound the answer, and leave out a budget of reasoning that does not fit under the bound."""
+    if bound is None:
+        return
+    bound_answer(given, "max_tokens", bound)
+    thinking = given.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    if isinstance(budget, int) and budget >= given["max_tokens"]:
+        leave_out = ("thinking", "context_management")  # which may say what to keep of reasoning
+        for name in leave_out:
+            given.pop(name, None)
 
 
 def _betas(given: dict[str, Any]) -> dict[str, str]:

@@ -28,7 +28,14 @@ from agentlane.models.openai_client import (
 )
 from agentlane.models.openai_input import PROVIDER, response_input, signature_of
 from agentlane.models.openai_items import Item, Items
-from agentlane.models.options import check_options, setting_list, setting_object
+from agentlane.models.options import (
+    bound_answer,
+    check_options,
+    leave_out_of_object,
+    leave_out_of_summary,
+    setting_list,
+    setting_object,
+)
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
@@ -39,6 +46,8 @@ RESERVED = frozenset(
     }
 )
 """Fields of a request that settings cannot have: the library fills them, or they keep the conversation elsewhere."""
+NOT_IN_SUMMARIES = ("include", "max_tool_calls", "prompt", "tools")
+"""Settings that a request for a summary is made without: it runs no tools, and its reasoning does not go back."""
 
 _NOT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|computer-use)|gpt-5(\.\d+)?-chat")
 
@@ -47,7 +56,8 @@ class OpenAIModel:
     """A model of OpenAI, or of a server that speaks the Responses API.
 
     - ``settings`` of the agent are fields of the request (``reasoning``, ``max_output_tokens``, ``temperature`` ...). A
-      list of ``tools`` there holds tools that the provider runs itself; it goes with the agent's own.
+      list of ``tools`` there holds tools that the provider runs itself; it goes with the agent's own. A summary is
+      asked for without them, and in plain text.
     - Without ``api_key`` the environment's ``OPENAI_API_KEY`` is used, and without ``base_url`` its
       ``OPENAI_BASE_URL`` or OpenAI's own address. Whether there is a key is seen when a request is made. A ``client``
       of the SDK is used as it is, but for its retries, which are off.
@@ -127,6 +137,10 @@ class OpenAIModel:
 
     def _fields(self, request: ModelRequest, names: SentNames) -> dict[str, Any]:
         settings = checked_settings(request, RESERVED)
+        bound_answer(settings, "max_output_tokens", request.max_output_tokens)
+        leave_out_of_summary(request, settings, NOT_IN_SUMMARIES)
+        if request.purpose == "summary":
+            leave_out_of_object(settings, "text", "format")
         fields: dict[str, Any] = {
             "model": self._identity.name,
             "input": response_input(request.messages, names, self._identity),
@@ -149,7 +163,8 @@ class OpenAIModel:
         if tools:
             fields["tools"] = tools
         include = setting_list(settings, "include", str, "texts")
-        if self._encrypted and "reasoning.encrypted_content" not in include:
+        sent_back = self._encrypted and request.purpose == "answer"
+        if sent_back and "reasoning.encrypted_content" not in include:
             include.append("reasoning.encrypted_content")
         if include:
             fields["include"] = include

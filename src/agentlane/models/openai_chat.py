@@ -20,12 +20,16 @@ from agentlane.models.answering import AnswerStream, call_part, close_events, co
 from agentlane.models.http_errors import content_filter, refusal
 from agentlane.models.openai_chat_input import chat_messages
 from agentlane.models.openai_client import SDK, Clients, cache_key, checked_settings, choose_tools, parameters_of
-from agentlane.models.options import check_options, setting_list
+from agentlane.models.options import bound_answer, check_options, leave_out_of_summary, setting_list
 from agentlane.models.prices import Prices
 from agentlane.models.sent_names import SentNames
 
 RESERVED = frozenset({"functions", "messages", "model", "n", "stream", "stream_options"})
 """Fields of a request that settings cannot have: the library fills them."""
+NOT_IN_SUMMARIES = ("function_call", "prediction", "response_format", "tools", "web_search_options")
+"""Settings that a request for a summary is made without: it runs no tools, and its answer is plain text."""
+BOUNDS = ("max_completion_tokens", "max_tokens")
+"""How an answer is bounded: at OpenAI, whose newer models refuse the second, and elsewhere, where all know that."""
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put reasoning; the API itself has no place for it."""
@@ -45,7 +49,9 @@ _BROKEN = {
 class OpenAIChatModel:
     """A model behind Chat Completions: with ``base_url``, that of a server of your own.
 
-    - ``settings`` of the agent are fields of the request (``temperature``, ``max_completion_tokens`` ...).
+    - ``settings`` of the agent are fields of the request (``temperature``, ``max_completion_tokens`` ...). Where the
+      library bounds an answer, as it does a summary, it does so by the field that they name for it; else by
+      ``max_completion_tokens`` at OpenAI's own address and by ``max_tokens`` elsewhere.
     - Without ``api_key`` the environment's ``OPENAI_API_KEY`` is used, and where another address is given and there is
       none, a word in its place: servers of one's own ask for none. Without ``base_url`` it is the environment's
       ``OPENAI_BASE_URL``, or OpenAI's own address. A ``client`` of the SDK is used as it is, but for its retries, which
@@ -130,6 +136,10 @@ class OpenAIChatModel:
 
     def _fields(self, request: ModelRequest, names: SentNames) -> dict[str, Any]:
         settings = checked_settings(request, RESERVED)
+        bounds = [name for name in BOUNDS if settings.get(name) is not None]
+        for name in bounds or [BOUNDS[0] if self._clients.at_openai else BOUNDS[1]]:
+            bound_answer(settings, name, request.max_output_tokens)
+        leave_out_of_summary(request, settings, NOT_IN_SUMMARIES)
         fields: dict[str, Any] = {
             "model": self._identity.name,
             "messages": chat_messages(

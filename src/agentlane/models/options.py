@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agentlane import InvalidDefinition, ModelError, ModelLimits
+from agentlane import InvalidDefinition, ModelError, ModelLimits, ModelRequest
 from agentlane.models.prices import Prices
 
 
@@ -89,3 +89,27 @@ def setting_object(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 def bad_setting(name: str, why: str) -> ModelError:
     """The failure of a setting that no request can be made with."""
     return ModelError(f"the setting {name!r}: {why}", kind="invalid_request", sent=False)
+
+
+def bound_answer(settings: dict[str, Any], name: str, bound: int | None) -> None:
+    """Put a request's bound on its answer into the settings, unless a smaller one is there."""
+    given = settings.get(name)
+    smaller = isinstance(given, int | float) and bound is not None and given <= bound
+    if bound is not None and not smaller:
+        settings[name] = bound
+
+
+def leave_out_of_summary(request: ModelRequest, settings: dict[str, Any], names: Iterable[str]) -> None:
+    """Take settings out of a request for a summary that it cannot have or that would make something else of it."""
+    if request.purpose == "summary":
+        for name in names:
+            settings.pop(name, None)
+
+
+def leave_out_of_object(settings: dict[str, Any], name: str, *keys: str) -> None:
+    """Take keys out of an object of the settings, and the object too if there is nothing else in it."""
+    given = settings.get(name)
+    if isinstance(given, Mapping) and any(key in given for key in keys):
+        settings[name] = {key: value for key, value in given.items() if key not in keys}
+        if not settings[name]:
+            del settings[name]

@@ -54,7 +54,7 @@ class PydanticAIModel:
     - ``settings`` of the agent are pydantic-ai's model settings (``temperature``, ``max_tokens``, ``thinking``,
       ``extra_body``, and those of one provider, as ``openai_reasoning_effort``). Its own ``max_retries`` is 0: every
       attempt is one of the library's. ``native_tools`` are tools that the provider runs itself, as objects of
-      pydantic-ai's.
+      pydantic-ai's. A summary is asked for without tools and without ``thinking``.
     - A name's provider has to be known, and its SDK installed. Keys and addresses are looked for in the environment by
       pydantic-ai, when the first request is made. An object is used as it is; whoever gave it closes it.
     - ``provider`` and ``name`` are stored with each answer, as ``provider:name``; without ``name`` it is the name that
@@ -155,7 +155,10 @@ class PydanticAIModel:
             settings["max_retries"] = 0
         native = self._native_output and bool(profile.get("supports_json_schema_output"))
         length, images = profile.get("tool_call_id_length"), bool(profile.get("supports_image_input", True))
-        options = Options(settings, self._headers, self._native_tools, native, length, images)
+        own = getattr(model, "settings", None)
+        options = Options(
+            settings, self._headers, self._native_tools, native, length, images, own if isinstance(own, Mapping) else {}
+        )
         return sent_request(request, options, marks, self._identity)
 
 

@@ -11,6 +11,8 @@
   read back. Ids are unique.
 - A call that the provider ran itself goes back with its result, and a result with its call, or neither does.
 - A request that shows calls defines tools: those that it shows are, where the agent has none, and none may be called.
+- Reasoning has a budget below the bound of the answer: where the library bounds one closer than that, and in a summary,
+  there is none.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from agentlane import (
     UserMessage,
 )
 from agentlane.models.answering import sent_arguments, shown_image
-from agentlane.models.options import setting_object
+from agentlane.models.options import bound_answer, leave_out_of_object, leave_out_of_summary, setting_object
 from agentlane.models.pydantic_ai_marks import Foreign, Marks, Origin
 from agentlane.models.sent_names import SentIds, SentNames
 
@@ -51,6 +53,11 @@ NOTHING_SAID = "(nothing was said)"
 GO_ON = "(go on)"
 RESERVED = frozenset({"max_retries"})
 """What settings cannot say: every attempt is one of the library's."""
+NOT_IN_SUMMARIES = (
+    *("anthropic_container", "anthropic_context_management", "anthropic_thinking", "openai_builtin_tools"),
+    *("openai_native_tools", "openai_prediction", "thinking"),
+)
+"""Settings that a request for a summary is made without: it runs no tools and thinks of nothing beside its text."""
 
 
 class SentRequest(NamedTuple):
@@ -74,6 +81,8 @@ class Options(NamedTuple):
     """How long ids of calls have to be, in letters and digits, where the provider wants just that."""
     images: bool = True
     """Whether the model can see images."""
+    own: Mapping[str, Any] = {}
+    """The settings that a model object has itself, which pydantic-ai takes where a request has none."""
 
 
 def sent_request(request: ModelRequest, options: Options, marks: Marks, identity: ModelIdentity) -> SentRequest:
@@ -90,6 +99,8 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
     settings = {**options.settings, **request.settings}
     if options.headers:
         settings["extra_headers"] = {**options.headers, **setting_object(settings, "extra_headers")}
+    _bound(settings, request, options.own)
+    native_tools = options.native_tools if request.purpose == "answer" else ()
     names = SentNames(tool.name for tool in request.tools)
     tools = [
         _defined(names.sent(tool.name), tool.description, {"type": "object", "properties": {}, **tool.parameters})
@@ -98,7 +109,9 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
     chosen = settings.get("tool_choice")
     if isinstance(chosen, list | tuple) and all(isinstance(name, str) for name in chosen):
         settings["tool_choice"] = [each["name"] for each in names.chosen([{"name": name} for name in chosen])]
-    if not tools and not options.native_tools:
+    if not tools and not native_tools:
+        settings.pop("tool_choice", None)
+        settings.pop("parallel_tool_calls", None)
         tools = _shown(request.messages, names)
         if tools:
             settings["tool_choice"] = "none"
@@ -106,13 +119,39 @@ def sent_request(request: ModelRequest, options: Options, marks: Marks, identity
     native = output is not None and options.native_output and _takes(output)
     parameters = ModelRequestParameters(
         function_tools=tools,
-        native_tools=list(options.native_tools),
+        native_tools=list(native_tools),
         **(_enforced(output) if native and output is not None else {}),
     )
     messages = _Conversation(identity, names, marks, options).of(request.messages)
     told = [request.instructions, "" if native or output is None else _told(output)]
     messages[-1].instructions = "\n\n".join(text for text in told if text.strip()) or None
     return SentRequest(messages, settings, parameters, names)
+
+
+def _bound(settings: dict[str, Any], request: ModelRequest, own: Mapping[str, Any]) -> None:
+    """Bound the answer, and leave out reasoning that does not fit under the bound, and what no summary has."""
+    bound = request.max_output_tokens
+    if bound is not None:
+        settings.setdefault("max_tokens", own.get("max_tokens"))
+        bound_answer(settings, "max_tokens", bound)
+        if _budget(settings) >= settings["max_tokens"]:
+            settings.pop("anthropic_thinking", None)
+        if _budget(own) >= settings["max_tokens"]:
+            settings.setdefault("anthropic_thinking", {"type": "disabled"})
+    leave_out_of_summary(request, settings, NOT_IN_SUMMARIES)
+    if request.purpose == "summary":
+        leave_out_of_object(settings, "extra_body", "response_format", "thinking", "tool_choice", "tools")
+        leave_out_of_object(settings, "bedrock_additional_model_requests_fields", "thinking")
+        if own.get("thinking"):
+            settings["thinking"] = False
+        if _budget(own):
+            settings["anthropic_thinking"] = {"type": "disabled"}
+
+
+def _budget(settings: Mapping[str, Any]) -> int:
+    thinking = settings.get("anthropic_thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return budget if isinstance(budget, int) else 0
 
 
 def _defined(name: str, description: str, parameters: dict[str, Any]) -> Foreign:

@@ -17,7 +17,8 @@ from agentlane.testing.places import (
     steps,
 )
 from agentlane.testing.playback import PlayedModel, ScriptExhausted
-from agentlane.testing.script import Answer, ScriptAnswer, as_answer
+from agentlane.testing.script import Answer, ScriptAnswer, as_answer, fail
+from agentlane.testing.summaries import Summaries, SummaryAnswers, characters
 
 
 class ScriptedModel(PlayedModel):
@@ -52,6 +53,19 @@ class ScriptedModel(PlayedModel):
     is the number of the list, the number of own answers since the last one that of the step in it, and 3 holds. User
     messages that arrive together (a prompt of several messages, steering) each have a list; all but the last are empty.
 
+    Requests for summaries, and what is asked behind one:
+
+    6. A summary uses up no answer of the script. ``summaries`` gives it: a text or a whole answer for all; a list, by
+       attempt within each summary (so ``[fail("overloaded", retryable=True), "short"]`` fails once in each); or a
+       function of the request. Without it the text is made of the request: how long the transcript is, with a digest.
+       All of these are the same in a process that is built anew.
+    7. What a summary stands for counts as if it were shown, and the summary itself is no message of a user's. So a
+       script goes on behind a compaction. The guess of 4 sees only what is shown. With ``turns=``, messages that an
+       agent's projectors make count while they are shown and not behind a summary, so ``answers`` is for such agents.
+    8. With ``overflow_chars`` a request for an answer fails with ``context_overflow`` if its messages hold more
+       characters of text than that, as of a full window, and no answer is used up. A ``fail("context_overflow")`` in
+       the script is an answer like any other: after a kill and a restart behind it, it may be given again.
+
     One object is for one run of a test: what 4 remembers of a conversation would mislead another one of the same name.
     A request beyond the script raises ``ScriptExhausted`` from the stream, and is listed in ``violations``. See
     ``PlayedModel`` for the rest.
@@ -62,6 +76,8 @@ class ScriptedModel(PlayedModel):
         answers: Sequence[ScriptAnswer] = (),
         *,
         turns: Sequence[Sequence[ScriptAnswer]] | None = None,
+        summaries: Summaries | None = None,
+        overflow_chars: int | None = None,
         identity: ModelIdentity | None = None,
         limits: ModelLimits | None = None,
         deltas: int | None = None,
@@ -81,6 +97,8 @@ class ScriptedModel(PlayedModel):
             raise InvalidDefinition("a script is a list of answers; put the text into a list")
         if answers and turns is not None:
             raise InvalidDefinition("a script is one list of answers or turns=, not both")
+        self._summaries = SummaryAnswers(summaries)
+        self._overflow_chars = overflow_chars
         self._by_turns = turns is not None
         self._turns = []
         start = 0
@@ -90,7 +108,13 @@ class ScriptedModel(PlayedModel):
         self._last: dict[tuple[str, str], Last] = {}
 
     def _find(self, request: ModelRequest) -> tuple[Answer, str]:
-        place = (place_in_turns if self._by_turns else place_in_script)(request.messages, self.identity)
+        if request.purpose == "summary":
+            return self._summaries.find(request)
+        if self._overflow_chars is not None and (found := characters(request.messages)) > self._overflow_chars:
+            text = f"the request has {found} characters, and the window {self._overflow_chars}"
+            return fail("context_overflow", text), "overflow"
+        find = place_in_turns if self._by_turns else place_in_script
+        place = find(request.messages, self.identity, request.stands_for)
         turn = self._turns[place.turn - 1] if 0 < place.turn <= len(self._turns) else ()
         if place.answers >= len(turn):
             raise ScriptExhausted(self._where(place.turn, place.answers))

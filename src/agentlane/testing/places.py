@@ -1,12 +1,26 @@
-"""Steps of a script and places in them: which answer a request gets, told from the request as far as it can be."""
+"""Steps of a script and places in them: which answer a request gets, told from the request as far as it can be.
+
+What a summary stands for counts as if it were shown: the request says how many messages of users and answers that are
+(``stands_for``). The summaries that are shown, of a conversation's beginning and of paths that were left, are messages
+of users in their form alone and count as none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, UserMessage
+from agentlane.data.entries import StandsFor
+from agentlane.data.messages import (
+    AssistantMessage,
+    Message,
+    ModelIdentity,
+    TextPart,
+    ToolResultMessage,
+    UserMessage,
+)
+from agentlane.machine.summaries import BRANCH_HEADER, is_shown_summary
 from agentlane.model import ModelRequest
 from agentlane.testing.script import Answer
 
@@ -46,21 +60,37 @@ def steps(answers: Iterable[Answer], *, start: int = 0) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def place_in_script(messages: Sequence[Message], identity: ModelIdentity) -> Place:
+def place_in_script(messages: Sequence[Message], identity: ModelIdentity, stands_for: StandsFor | None = None) -> Place:
     """The place in a script of one piece: only the model's own answers count, in the whole conversation."""
     own = sum(isinstance(message, AssistantMessage) and message.model == identity for message in messages)
-    return Place(turn=1, answers=own)
+    return Place(turn=1, answers=own + _count((stands_for or StandsFor()).answers, identity))
 
 
-def place_in_turns(messages: Sequence[Message], identity: ModelIdentity | None) -> Place:
+def place_in_turns(
+    messages: Sequence[Message], identity: ModelIdentity | None, stands_for: StandsFor | None = None
+) -> Place:
     """The place in a script by turns: user messages so far, and answers (of ``identity``, if given) since the last."""
-    users = sum(isinstance(message, UserMessage) for message in messages)
+    before = stands_for or StandsFor()
+    users = sum(map(_is_of_a_user, messages))
     answers = 0
     for message in reversed(messages):
-        if isinstance(message, UserMessage):
+        if _is_of_a_user(message):
             break
         answers += isinstance(message, AssistantMessage) and identity in (None, message.model)
-    return Place(turn=users, answers=answers)
+    if not users:
+        answers += _count(before.answers_since, identity)
+    return Place(turn=before.users + users, answers=answers)
+
+
+def _count(answers: Mapping[str, int], identity: ModelIdentity | None) -> int:
+    return sum(answers.values()) if identity is None else answers.get(str(identity), 0)
+
+
+def _is_of_a_user(message: Message) -> bool:
+    """Whether a user said it: a summary is shown as one's message too."""
+    if not isinstance(message, UserMessage) or is_shown_summary(message):
+        return False
+    return not any(isinstance(part, TextPart) and part.text.startswith(BRANCH_HEADER) for part in message.content[:1])
 
 
 def given_before(messages: Sequence[Message], step: Step) -> int:
@@ -81,10 +111,10 @@ def _inputs(messages: Sequence[Message]) -> int:
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):
             break
-        if isinstance(message, UserMessage):
-            users += 1
-        else:
+        if isinstance(message, ToolResultMessage):
             results = 1
+        elif _is_of_a_user(message):
+            users += 1
     return users + results
 
 

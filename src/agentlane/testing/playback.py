@@ -245,6 +245,9 @@ class _Snapshots:
             operation_id=request.operation_id,
             attempt=request.attempt,
             output=copy.deepcopy(request.output),
+            purpose=request.purpose,
+            max_output_tokens=request.max_output_tokens,
+            stands_for=copy.deepcopy(request.stands_for),
         )
 
     def _tool(self, tool: ToolDefinition) -> ToolDefinition:

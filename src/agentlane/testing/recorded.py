@@ -20,6 +20,7 @@ from agentlane.model import ModelLimits, ModelRequest
 from agentlane.testing.places import index_in_step, place_in_turns, steps
 from agentlane.testing.playback import PlayedModel, ScriptExhausted
 from agentlane.testing.script import Answer, Half, Hangs, ScriptPart, Settles
+from agentlane.testing.summaries import Summaries, SummaryAnswers
 
 
 class RecordedModel(PlayedModel):
@@ -36,6 +37,9 @@ class RecordedModel(PlayedModel):
       retryable if it was recorded so, and attempt 2 then gets what was recorded behind it.
     - All others settle with the recorded message: parts, stop reason and usage as they are.
 
+    What a summary in front of the messages stands for counts as if it were shown, so a conversation that was compacted
+    goes on as it was recorded. Summaries themselves are given by ``summaries``, as with ``ScriptedModel``.
+
     A request for which nothing is recorded raises ``ScriptExhausted``. See ``PlayedModel`` for the rest.
     """
 
@@ -44,6 +48,7 @@ class RecordedModel(PlayedModel):
         conversation: Iterable[Message],
         *,
         identity: ModelIdentity | None = None,
+        summaries: Summaries | None = None,
         limits: ModelLimits | None = None,
         deltas: int | None = None,
         delta_ms: int = 0,
@@ -58,6 +63,7 @@ class RecordedModel(PlayedModel):
             clock=clock,
             check_pairs=check_pairs,
         )
+        self._summaries = SummaryAnswers(summaries)
         turns: list[list[Answer]] = [[]]
         for message in conversation:
             if isinstance(message, UserMessage):
@@ -71,7 +77,9 @@ class RecordedModel(PlayedModel):
             start += len(turn)
 
     def _find(self, request: ModelRequest) -> tuple[Answer, str]:
-        place = place_in_turns(request.messages, None)
+        if request.purpose == "summary":
+            return self._summaries.find(request)
+        place = place_in_turns(request.messages, None, request.stands_for)
         turn = self._turns[place.turn] if place.turn < len(self._turns) else ()
         if place.answers >= len(turn):
             raise ScriptExhausted(
