@@ -7,7 +7,7 @@ from agentlane.branch import Branch, TextFile
 from agentlane.clock import Clock, SystemClock
 from agentlane.data.addresses import ListAddress, ValueAddress
 from agentlane.data.approvals import Approval, Decision
-from agentlane.data.entries import Custom, Entry
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry, StandsFor
 from agentlane.data.events import (
     AnswerShown,
     EntryAdded,
@@ -49,10 +49,10 @@ from agentlane.data.messages import (
     UserMessage,
 )
 from agentlane.data.navigation import NavigateResult, RewindResult
-from agentlane.data.operations import Limits, PlaceMode, ReplayPolicy, RetryPolicy, RunLimits
+from agentlane.data.operations import CompactionPolicy, Limits, PlaceMode, ReplayPolicy, RetryPolicy, RunLimits
 from agentlane.data.partial import PartialAnswer, ShownPart
 from agentlane.data.repairs import RepairNote, RepairReport
-from agentlane.data.requests import Prompt, Request, Skill, Template
+from agentlane.data.requests import Compact, Navigate, Prompt, Request, Skill, Template
 from agentlane.data.results import (
     AbortReceipt,
     Admitted,
@@ -173,6 +173,7 @@ __all__ = [
     "BeforeTool",
     "Block",
     "Branch",
+    "BranchSummary",
     "CallEnded",
     "CallProgress",
     "CallRecord",
@@ -183,6 +184,9 @@ __all__ = [
     "ChildHistory",
     "ChildReason",
     "Clock",
+    "Compact",
+    "Compaction",
+    "CompactionPolicy",
     "CorruptSession",
     "Custom",
     "Decision",
@@ -228,6 +232,7 @@ __all__ = [
     "ModelIdentity",
     "ModelLimits",
     "ModelRequest",
+    "Navigate",
     "NavigateResult",
     "NoActiveOperation",
     "NotStarted",
@@ -287,6 +292,7 @@ __all__ = [
     "ShownPart",
     "Skill",
     "SkillDefinition",
+    "StandsFor",
     "Stats",
     "StoreBusy",
     "StoreOwned",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from msgspec import UNSET, Struct
@@ -55,6 +56,9 @@ class RunInfo(Struct, Generic[Deps], frozen=True):
 
 Instructions: TypeAlias = str | Callable[[RunInfo[Any]], str | Awaitable[str]]
 
+Projector: TypeAlias = Callable[[Any], str | UserMessage | None]
+"""What the data of an application's entry is to the model; None: nothing."""
+
 
 class Agent(Generic[Deps, Output]):
     """A model, tools and instructions under a name.
@@ -81,6 +85,11 @@ class Agent(Generic[Deps, Output]):
       ``templates`` folders of Markdown files, or such files. They are read here, once: what is changed in them later is
       seen by an agent that is defined then. With skills the model is told their names and what they are for behind the
       instructions, and has the tool ``load_skill``, which reads them and the files beside them.
+    - ``projectors`` are plain functions by the type of an application's entries. Each is given an entry's data and says
+      what the model is shown in its place: a text, a ``UserMessage``, or None for nothing. It is asked once when an
+      entry comes to a lane, and again when the lane is read from its store, so it has to say the same of the same data;
+      nothing of it is stored. Inside a batch of calls the entry is shown behind the results. One that fails, or says
+      anything else, is a finding of the session, and its entry is not shown. Entries of other types show nothing.
     - ``steering`` and ``follow_ups`` say whether all that waits is placed at one boundary, or one at a time, each
       answered before the next.
     - ``compaction`` says when what the model is shown is summarized, and how much of it is kept; None: only when
@@ -126,6 +135,7 @@ class Agent(Generic[Deps, Output]):
         templates: Folders = (),
         compaction: CompactionPolicy | None = USUAL_COMPACTION,
         token_counter: TokenCounter | None = None,
+        projectors: Mapping[str, Projector] | None = None,
     ) -> None:
         self.name = check_name(name, "agent")
         self.instructions = self._checked_instructions(instructions)
@@ -173,6 +183,7 @@ class Agent(Generic[Deps, Output]):
         self._library = self._read(skills, templates)
         self.max_follow_ups = _at_least("max_follow_ups", max_follow_ups, 0)
         self.hooks: tuple[Hook, ...] = self._checked_hooks(hooks)
+        self.projectors = self._checked_projectors({} if projectors is None else projectors)
         self._check_that_it_reads_back()
 
     def __repr__(self) -> str:
@@ -324,6 +335,22 @@ class Agent(Generic[Deps, Output]):
                     f"agent {self.name!r}: {each!r} is not a hook; write hook('before_tool', function)"
                 )
         return given
+
+    def _checked_projectors(self, projectors: object) -> dict[str, Projector]:
+        if not isinstance(projectors, Mapping):
+            raise InvalidDefinition(
+                f"agent {self.name!r}: projectors={projectors!r} must map types of entries to functions"
+            )
+        checked: dict[str, Projector] = {}
+        for type, projector in projectors.items():
+            name = check_name(type, "custom entry type")
+            if not callable(projector) or iscoroutinefunction(projector):
+                raise InvalidDefinition(
+                    f"agent {self.name!r}: the projector of {name!r} must be a plain function of an entry's data, not "
+                    f"{projector!r}"
+                )
+            checked[name] = projector
+        return checked
 
     def _checked_identity(self, model: object) -> ModelIdentity:
         identity = getattr(model, "identity", None)

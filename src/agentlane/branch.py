@@ -20,8 +20,8 @@ from agentlane.driver.lane_core import LaneCore
 from agentlane.errors import InvalidMessage, UnknownEntry
 from agentlane.ids import CALLS_MAX
 
-EntryKind: TypeAlias = Literal["user", "assistant", "tool_result", "custom"]
-
+EntryKind: TypeAlias = Literal["user", "assistant", "tool_result", "custom", "compaction", "branch_summary"]
+"""What an entry is, as reads filter."""
 
 MARKDOWN_PAGE = 16
 """How many entries an export holds at a time."""
@@ -97,9 +97,10 @@ class Branch:
         """The path as Markdown for people, oldest entry first, as of the call; nothing is written to the session.
 
         A heading with a time for each message, texts in fences that they cannot end, calls with arguments and results,
-        thinking and an application's entries collapsed, a line for each image. With a ``file`` it is written there
-        piece by piece, a few entries in memory at a time, each ``write`` on the event loop; what a ``write`` raises is
-        raised, and what came before it is in the file, as it is when the call is cancelled.
+        thinking and an application's entries collapsed, summaries with what they stand for, a line for each
+        image. With a ``file`` it is written there piece by piece, a few entries in memory at a time, each ``write`` on
+        the event loop; what a ``write`` raises is raised, and what came before it is in the file, as it is when the
+        call is cancelled.
         """
         from agentlane.histories.markdown import markdown_entry, markdown_title
 

@@ -89,6 +89,7 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         the session is closed meanwhile, ``SessionFaulted`` when a write fails, ``StoreBusy`` when the store was locked
         by another program for too long (drive again: nothing is lost).
         """
+        self._core.show_as(self.agent)
         return await verbs.drive(
             self._core,
             self.agent,

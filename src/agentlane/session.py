@@ -161,6 +161,7 @@ class Session(WholeSession):
             core = self._core(name)
             await core.line.run(self._making_lane(core, agent.name, at))
         core.agent = agent
+        core.show_as(agent)
         return AgentLane(core, agent)
 
     def open_operations(self) -> list[Operation]:

@@ -151,9 +151,9 @@ class WholeSession(SessionData):
 
         ``text`` is what a person typed: letters and digits make words, case and accents do not count, all else parts
         words and means nothing; without a word nothing is found. With ``prefix`` the last word may be the beginning of
-        one. Looked at are the texts of messages (not thinking or calls) and of custom entries' data: those on
-        ``branch`` (None: in the session), of ``types``, written from ``since`` on and before ``until`` (milliseconds
-        since 1970), and of these the best ``limit``, at most 1,000.
+        one. Looked at are the texts of messages (not thinking or calls), of summaries, and of custom entries' data:
+        those on ``branch`` (None: in the session), of ``types``, written from ``since`` on and before ``until``
+        (milliseconds since 1970), and of these the best ``limit``, at most 1,000.
 
         On SQLite the first search makes an index in the file, and each one brings it up to date; cancelled, it is left
         as far as it got. Elsewhere, and with ``scan``, the entries are read. Raises ``UnknownBranch``,

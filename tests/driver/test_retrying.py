@@ -253,14 +253,14 @@ async def test_what_is_appended_while_it_looks_is_not_left_out(monkeypatch: pyte
     async with open_session(":memory:") as session:
         lane = await session.lane("main", Agent(model=ScriptedModel([fail("refused"), "done"])))
         await failed(lane)
-        looked = retrying._path
+        looked = retrying.read_path
 
-        async def look(*given: Any) -> Any:
-            path = await looked(*given)
+        async def look(*given: Any, **options: Any) -> Any:
+            path = await looked(*given, **options)
             await lane.append_custom("note", {"n": 1})
             return path
 
-        monkeypatch.setattr(retrying, "_path", look)
+        monkeypatch.setattr(retrying, "read_path", look)
         with pytest.raises(OperationMismatch):
             await lane.retry("op", operation_id="again")
         assert lane.inspect().operation is None

@@ -389,6 +389,24 @@ class SendsNoInstructions(Leaves):
         return replace(request, instructions="")
 
 
+class SendsNoBound(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, max_output_tokens=None)
+
+
+class SendsAnEmptySummaryRequest(Leaves):
+    def left(self, request: ModelRequest) -> ModelRequest:
+        return replace(request, messages=()) if request.purpose == "summary" else request
+
+
+class NeedsTools(Wrapped):
+    async def broken(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        if not request.tools:
+            raise ModelError("tools: at least one is required", kind="invalid_request")
+        async for item in self.inside.stream(request):
+            yield item
+
+
 class SendsNoSettings(Leaves):
     def left(self, request: ModelRequest) -> ModelRequest:
         return replace(request, settings={})
@@ -503,6 +521,9 @@ BROKEN: dict[type[Wrapped], str] = {
     OneAtATime: "M12",
     SharesItsItems: "M12",
     SaysNothingOfItself: "M12",
+    SendsNoBound: "M13",
+    SendsAnEmptySummaryRequest: "M13",
+    NeedsTools: "M13",
 }
 """Models that each break a rule, and the rule."""
 

@@ -25,8 +25,10 @@ from agentlane import (
     BeforeRun,
     BeforeTool,
     Block,
+    BranchSummary,
     CallRecord,
     ChildReason,
+    Compaction,
     Custom,
     Decision,
     Entry,
@@ -326,6 +328,10 @@ async def read(session: Session) -> None:
                 assert_type(message.is_error, bool)
             case Custom(type=kind, data=data):
                 print(kind, data)
+            case Compaction(summary=summary, kept_from=kept_from):
+                print(summary, kept_from)
+            case BranchSummary(summary=summary, left=left):
+                print(summary, left)
             case _:
                 assert_never(entry.body)
     assert_type(session.stats().usage.unknown_rows, int)

@@ -91,3 +91,5 @@ _TYPES: dict[type, str] = {Custom: "custom", Compaction: "compaction", BranchSum
 
 KINDS: tuple[str, ...] = tuple(_KINDS.values())
 """All of those words."""
+MESSAGES: frozenset[str] = frozenset(kind for body, kind in _KINDS.items() if body not in _TYPES)
+"""Those of messages."""

@@ -336,8 +336,9 @@ SummaryReason: TypeAlias = Literal["manual", "threshold", "overflow", "navigatio
 class Summarizing(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="summarizing"):
     """A request for a summary may be under way; its usage has the id derived from ``response_id``.
 
-    ``task`` is the id that the entry with the summary will have; ``op.prep`` says what is summarized. ``shorter`` counts
-    requests that were too long themselves: each next one shows half as much. The rest is as with ``generating``.
+    ``task`` is the id that the entry with the summary will have; ``op.prep`` says what is summarized. ``shorter``
+    counts requests that were too long themselves: each next one shows half as much. The rest is as with
+    ``generating``.
     """
 
     task: str

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from agentlane.data import codec
-from agentlane.data.entries import KINDS, Custom, EntryBody
+from agentlane.data.entries import KINDS, MESSAGES, BranchSummary, Compaction, Custom, EntryBody
 from agentlane.data.messages import AssistantMessage, TextPart
 from agentlane.data.reads import SEQ_MAX, kinds_of
 from agentlane.data.words import WORDING, placed_words, wanted_words, words_of
@@ -71,7 +71,7 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     entry_id: str
     session_id: str
     type: str
-    """``message`` or ``custom``, as ``Entry.type``."""
+    """``message``, ``custom``, ``compaction`` or ``branch_summary``, as ``Entry.type``."""
     role: str | None
     """Whose message it is: ``user``, ``assistant`` or ``tool_result``; None for what is no message."""
     at: int
@@ -131,6 +131,8 @@ def text_of(payload: bytes) -> str:
 def _texts(body: EntryBody) -> Iterable[str]:
     if isinstance(body, Custom):
         return _leaves(body.data)
+    if isinstance(body, Compaction | BranchSummary):
+        return (body.summary,)
     if isinstance(body, AssistantMessage):
         return (part.text for part in body.content if type(part) is TextPart)
     return (part.text for part in body.content if type(part) is TextPart)
@@ -190,7 +192,7 @@ def hit_of(
 ) -> SearchHit:
     """A hit as it is given out, from its stored entry."""
     snippet, marks = snippet_of(search, text_of(payload))
-    message = kind != "custom"
+    message = kind in MESSAGES
     return SearchHit(
         entry_id=entry_id,
         session_id=session_id,

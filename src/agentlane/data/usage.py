@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -53,6 +53,11 @@ def checked_usage(usage: object, path: str = "usage") -> Usage:
 COUNT_MAX = 2**63 - 1
 
 
+UsageKind: TypeAlias = Literal["attempt", "adjustment", "summary"]
+USAGE_KINDS: frozenset[str] = frozenset(get_args(UsageKind))
+"""What a row of the ledger may be."""
+
+
 class UsageRow(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One row of the ledger: one attempt (``entry_id`` is its answer), or one adjustment made by the caller.
 
@@ -60,7 +65,7 @@ class UsageRow(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """
 
     id: str
-    kind: Literal["attempt", "adjustment", "summary"]
+    kind: UsageKind
     usage: Usage
     entry_id: str | None = None
     operation_id: str | None = None

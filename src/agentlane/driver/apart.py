@@ -1,4 +1,4 @@
-"""Operations that are no runs: compactions that somebody asks for, and navigations. Checked, and opened by an accept."""
+"""Operations that are no runs: compactions that somebody asks for, and navigations; opened by an accept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSTRUCTIONS_MAX = 20_000
 
 
 class Aside(NamedTuple):
-    """What was read for a navigation before its step: where the lane was, and where its path parts from the target's."""
+    """What was read for a navigation before its step: where the lane was, and where its path leaves the target's."""
 
     tip: str | None
     base: str | None
@@ -40,7 +40,7 @@ def checked(request: Compact | Navigate) -> Compact | Navigate:
                 f"compact.keep_tokens: {keep!r} is no number of tokens; give a whole number of at least 0",
                 path="compact.keep_tokens",
             )
-        return Compact(_instructions(request.instructions, "compact"), keep)  # type: ignore[arg-type]
+        return Compact(_instructions(request.instructions, "compact"), keep)
     if type(request.summarize) is not bool:
         raise InvalidMessage(
             f"navigate.summarize: {request.summarize!r}; True or False is needed here", path="navigate.summarize"

@@ -236,6 +236,7 @@ class ChildEffect:
             if child is None or current is None or current.id != self._id:
                 return await self._record()
             with waiting_on(child):
+                child.show_as(self._agent)
                 await child.load()
                 if child.operation is not current:
                     continue

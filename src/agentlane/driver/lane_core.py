@@ -10,11 +10,12 @@ from msgspec import UNSET
 
 from agentlane.agent import Agent
 from agentlane.data import codec
-from agentlane.data.entries import Entry, EntryBody
+from agentlane.data.entries import Compaction, Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
 from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult, Settled, Waiting
 from agentlane.data.tokens import TokenCounter
+from agentlane.driver.bounded_path import first_input, read_path
 from agentlane.driver.call_keys import CallKeys, decoded
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
@@ -23,6 +24,7 @@ from agentlane.driver.idle import IdleWatch
 from agentlane.driver.inbox import Inbox, RecentReceipts
 from agentlane.driver.line import Line
 from agentlane.driver.open_operation import OpenOperation
+from agentlane.driver.projecting import Projection
 from agentlane.driver.recovery import restore
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import UnknownBranch
@@ -79,6 +81,8 @@ class LaneCore:
         """Which state of the open operation, and of all that runs for it, the last wait was announced in."""
         self.waiting_on: list[WaitNode] = []
         self.agent: Agent[Any, Any] | None = None
+        self.project = Projection({}, runtime.found)
+        """What the model is shown of entries of applications."""
         self.running: RunningPass | None = None
         self.idle = IdleWatch(name, lambda: self.operation is None and self.running is None)
         self.exists = False
@@ -119,13 +123,12 @@ class LaneCore:
         self.check()
 
     async def load(self) -> None:
-        """Read the path and what the open operation left, once. Cancelling it leaves everything as it was."""
+        """Read as much of the path as is needed, and what the open operation left, once; and the path again where it is
+        to be shown otherwise. Cancelling it leaves everything as it was."""
         while not self.loaded:
             tip, operation, storage = self.tip, self.operation, self.runtime.storage
-            path: list[Entry] = []
-            if tip is not None:
-                rows = await storage.path(tip, newest_first=False)
-                path = [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
+            meta = None if operation is None else operation.meta
+            path = await read_path(storage, tip, since=first_input(meta))
             fresh = None
             if operation is not None:
                 fresh = OpenOperation(operation.id, operation.meta, operation.config, operation.state)
@@ -135,8 +138,17 @@ class LaneCore:
             if operation is not None and fresh is not None:
                 operation.take_restored(fresh)
             self._forget_path()
-            self._read_path(path, None if operation is None else operation.meta)
+            self._read_path(path, meta)
             self.loaded = True
+        while self._shown_otherwise and self.running is None:
+            await self._show_again()
+
+    def show_as(self, agent: Agent[Any, Any]) -> None:
+        """Show entries of applications as the agent's projectors say, from the next ``load`` on. While a pass runs they
+        are shown as its agent says."""
+        if self.running is None and agent.projectors != self.project.projectors:
+            self.project = Projection(agent.projectors, self.runtime.found)
+            self._shown_otherwise = self.loaded
 
     @property
     def end_known(self) -> bool:
@@ -150,7 +162,7 @@ class LaneCore:
             tip, operation = self.tip, self.operation
             end = ModelContext()
             for entry in await _end_of_path(self.runtime.storage, tip):
-                end.add(entry.id, entry.body)
+                _add_to_end(end, entry.id, entry.body)
             if not self._changed_since(tip, operation):
                 self._end = end
 
@@ -164,7 +176,8 @@ class LaneCore:
         self.runtime.open_operations[operation.id] = self.name
 
     def begin_again(self, path: Sequence[Entry]) -> None:
-        """The operation that began goes on with an earlier one's input; ``path`` is the lane's, root first."""
+        """The operation that began goes on with an earlier one's input; ``path`` is the lane's, as far as it is needed,
+        oldest first."""
         self._forget_path()
         self._read_path(path, None if self.operation is None else self.operation.meta)
 
@@ -202,10 +215,11 @@ class LaneCore:
             elif self._end is not None:
                 if begins_anew(body):
                     self._end = ModelContext()
-                self._end.add(id, body)
+                _add_to_end(self._end, id, body)
 
     def move(self, tip: str | None, path: Sequence[Entry]) -> None:
-        """A navigation is published: the tip is there now, at the end of ``path`` (looked at by a loaded lane only)."""
+        """A navigation is published: the tip is there now, at the end of ``path``, which is as ``read_path`` gives it
+        (looked at by a loaded lane only)."""
         self.tip = tip
         self._forget_path()
         if self.loaded:
@@ -235,7 +249,9 @@ class LaneCore:
         return self.loaded or self.tip != tip or self.operation is not operation
 
     def _forget_path(self) -> None:
-        self.context = ModelContext()
+        self.context = ModelContext(self.project)
+        self._shown_otherwise = False
+        """Entries of applications are to be shown as another agent says than the one that the path was read for."""
         self._end = None
         self.unanswered: list[str] = []
         self._batches: list[tuple[str, bytes]] = []
@@ -247,13 +263,24 @@ class LaneCore:
         """How many of the batches since the input are those of operations that were tried before."""
 
     def _read_path(self, path: Sequence[Entry], meta: OperationMeta | None) -> None:
-        """Take a whole path, root first; ``meta`` is the open operation's."""
+        """Take the end of a path, oldest first; ``meta`` is the open operation's."""
+        begun_with = first_input(meta)
+        self._last = path[0].parent_id if path else None
         for entry in path:
-            if meta is not None and entry.id == meta.inputs[0]:
+            if entry.id == begun_with:
                 self._batches.clear()
             self._take(entry.id, entry.body)
             if meta is not None and meta.retry_of is not None and entry.id == meta.start_tip:
                 self.earlier_batches = len(self._batches)
+
+    async def _show_again(self) -> None:
+        """Read again what the model is shown."""
+        tip, context = self.tip, ModelContext(self.project)
+        for entry in await read_path(self.runtime.storage, tip):
+            context.add(entry.id, entry.body)
+        if self.loaded and self.running is None and self.tip == tip and context.project is self.project:
+            self.context = context
+            self._shown_otherwise = False
 
     def _take(self, id: str, body: EntryBody) -> None:
         self.context.add(id, body)
@@ -266,6 +293,12 @@ class LaneCore:
                 self._batches.append((id, codec.encode(body.calls)))
                 self.before_answer = self._last
         self._last = id
+
+
+def _add_to_end(end: ModelContext, id: str, body: EntryBody) -> None:
+    """Take an entry of which only open calls are asked: those of an answer that a compaction keeps stay open."""
+    if not isinstance(body, Compaction) or begins_anew(body):
+        end.add(id, body)
 
 
 async def _end_of_path(storage: SessionStorage, tip: str | None) -> list[Entry]:

@@ -198,5 +198,5 @@ def _without_means(agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
     absent = copy(agent)
     absent.name, absent.models, absent.tools = name, {}, {}
     absent.instructions, absent.settings, absent.hooks = "", {}, ()
-    absent.deps, absent.output = None, None
+    absent.deps, absent.output, absent.projectors = None, None, {}
     return absent

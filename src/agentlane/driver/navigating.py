@@ -18,6 +18,7 @@ from agentlane.data.messages import UserMessage
 from agentlane.data.navigation import NavigateResult, RewindResult
 from agentlane.data.reads import id_text
 from agentlane.data.writes import SetValue, Write
+from agentlane.driver.bounded_path import read_path
 from agentlane.driver.hook_answers import refusal
 from agentlane.driver.hook_calls import HookCaller, HookFailed
 from agentlane.driver.lane_core import LaneCore
@@ -40,7 +41,7 @@ async def navigate(lane: LaneCore, agent: Agent[Any, Any], to: str | None, label
     mark = _label(label)
     while True:
         tip, asked = lane.tip, await _ask(lane, agent, target, label, ())
-        path = await _path(lane.runtime, target) if lane.loaded else None
+        path = await read_path(lane.runtime.storage, target) if lane.loaded else None
 
         def decide(
             tip: str | None = tip, asked: bool = asked, path: Sequence[Entry] | None = path
@@ -62,7 +63,7 @@ async def rewind(lane: LaneCore, agent: Agent[Any, Any], before: str, label: str
         parent, messages = await _standing(lane, tip, before)
         if lane.tip == tip:
             await _ask(lane, agent, parent, label, messages)
-        path = await _path(lane.runtime, parent) if lane.loaded else None
+        path = await read_path(lane.runtime.storage, parent) if lane.loaded else None
 
         def decide(
             tip: str | None = tip, parent: str | None = parent, path: Sequence[Entry] | None = path
@@ -177,11 +178,6 @@ async def _known(runtime: Runtime, entry_id: str) -> str:
             entry_id=repr(entry_id),
         )
     return text
-
-
-async def _path(runtime: Runtime, tip: str | None) -> list[Entry]:
-    rows = [] if tip is None else await runtime.storage.path(tip, newest_first=False)
-    return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
 
 
 def _label(label: str | None) -> bytes | None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from agentlane.data import addresses, codec
 from agentlane.data.approvals import in_order
-from agentlane.data.entries import Entry
+from agentlane.data.entries import Compaction, Entry
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, ToolResultMessage, UserMessage
-from agentlane.data.operations import Generating, OutcomeReady, Tools
+from agentlane.data.operations import Checkpoint, Generating, OutcomeReady, Summarizing, SummaryPrep, SummaryWait, Tools
 from agentlane.data.usage import UsageTotals
 from agentlane.driver.frames import FrameLog
 from agentlane.driver.open_operation import OpenOperation
@@ -38,21 +38,17 @@ def restored_answer(frames: Sequence[Frame], model: ModelIdentity | None) -> Ass
 
 
 async def restore(storage: SessionStorage, operation: OpenOperation, path: Sequence[Entry]) -> None:
-    """Read what belongs to ``operation`` besides its state. ``path`` is the lane's, root first."""
+    """Read what belongs to ``operation`` besides its state. ``path`` is the lane's, oldest first, from the operation's
+    input on at least."""
     state = operation.state
-    for entry in path:
+    own = _own(operation, path)
+    for entry in own:
         if isinstance(entry.body, AssistantMessage):
             operation.take_answer(entry.body)
-    since = next((entry.seq for entry in path if entry.id == operation.meta.inputs[0]), None)
-    if since is None:
-        raise CorruptSession(
-            f"operation {operation.id}: its input {operation.meta.inputs[0]} is not on the path of lane "
-            f"{operation.meta.lane!r}"
-        )
-    operation.corrections = _corrections(operation, path)
-    mine = (entry for entry in path if entry.seq >= since and isinstance(entry.body, UserMessage))
-    operation.follow_ups = sum(is_follow_up(entry.id) for entry in mine if entry.id not in operation.meta.inputs)
-    operation.usage = await _usage(storage, operation.id, since)
+    operation.corrections = _corrections(operation, own)
+    mine = (entry for entry in own if isinstance(entry.body, UserMessage) and entry.id not in operation.meta.inputs)
+    operation.follow_ups = sum(is_follow_up(entry.id) for entry in mine)
+    operation.usage = await _usage(storage, operation.id, own[0].seq if own else await _begun_at(storage, operation))
     decisions = await storage.values(addresses.OP_DECISION, f"{operation.id}|")
     operation.decisions = in_order(
         codec.DECISION.decode(payload, f"decision {key}") for key, payload in decisions.items()
@@ -62,6 +58,39 @@ async def restore(storage: SessionStorage, operation: OpenOperation, path: Seque
             operation.frames.extend(codec.FRAMES.decode(element.payload, f"frames of {state.response_id}"))
     elif isinstance(state, Tools):
         await _restore_batch(storage, operation, state)
+    elif isinstance(state, Summarizing | SummaryWait):
+        operation.prep = await _prep(storage, operation, state.task)
+    elif isinstance(state, Checkpoint) and state.next == "end":
+        body = next((entry.body for entry in reversed(path) if entry.id == state.trigger), None)
+        if isinstance(body, Compaction):
+            operation.summary = state.trigger, body.summary
+
+
+def _own(operation: OpenOperation, path: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries from the operation's input on; none of an operation that has no input, as of a compaction."""
+    inputs = operation.meta.inputs
+    if not inputs:
+        return ()
+    for at, entry in enumerate(path):
+        if entry.id == inputs[0]:
+            return path[at:]
+    raise CorruptSession(
+        f"operation {operation.id}: its input {inputs[0]} is not on the path of lane {operation.meta.lane!r}"
+    )
+
+
+async def _begun_at(storage: SessionStorage, operation: OpenOperation) -> int:
+    """A place in the session's order before which nothing is the operation's."""
+    tip = operation.meta.start_tip
+    row = None if tip is None else (await storage.entries([tip]))[0]
+    return 0 if row is None else row.seq
+
+
+async def _prep(storage: SessionStorage, operation: OpenOperation, task: str) -> SummaryPrep:
+    payload = await storage.value(addresses.op_prep(operation.id, task))
+    if payload is None:
+        raise CorruptSession(f"operation {operation.id}: what the summary {task} is made of is not there")
+    return codec.PREP.decode(payload, f"preparation of the summary {task}")
 
 
 def _corrections(operation: OpenOperation, path: Sequence[Entry]) -> int:
@@ -82,7 +111,7 @@ def _corrections(operation: OpenOperation, path: Sequence[Entry]) -> int:
 async def _usage(storage: SessionStorage, operation_id: str, since: int) -> UsageTotals:
     totals = UsageTotals()
     for ledger in await storage.usage(after_seq=since):
-        if ledger.row.operation_id == operation_id and ledger.row.kind == "attempt":
+        if ledger.row.operation_id == operation_id and ledger.row.kind in ("attempt", "summary"):
             totals = totals.plus(ledger.row)
     return totals
 

@@ -17,6 +17,7 @@ from agentlane.data.requests import RequestInfo
 from agentlane.data.results import Admitted, OperationResult
 from agentlane.data.writes import SetValue, Write
 from agentlane.driver import verbs
+from agentlane.driver.bounded_path import read_path
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
@@ -61,7 +62,7 @@ async def retry(
                 f"operation {settled_id} is open; drive it, there is nothing to retry", operation_id=settled_id
             )
         _check_retryable(lane, old)
-        path = await _path(lane, old)
+        path = await read_path(runtime.storage, old.to_tip, since=old.inputs[0])
         await lane.idle.admission(inside=inside)
         opened = await lane.line.run(
             lambda count=settled_count, given=digest, old=old, path=path: _decide(  # type: ignore[misc]
@@ -171,13 +172,6 @@ def _check_tip(lane: LaneCore, old: OperationResult) -> None:
             "since would be left out: accept a new prompt, or navigate back first",
             operation_id=old.operation_id,
         )
-
-
-async def _path(lane: LaneCore, old: OperationResult) -> list[Entry]:
-    if old.to_tip is None:
-        return []
-    rows = await lane.runtime.storage.path(old.to_tip, newest_first=False)
-    return [codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload) for row in rows]
 
 
 def _same(lane_name: str, found: str, inputs: tuple[str, ...], id: str, lane: LaneCore, digest: str) -> Admitted:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.messages import ErrorInfo, Message, UserMessage
-from agentlane.data.operations import Checkpoint, CompactionPolicy, SummaryPrep, SummaryReason
+from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
 from agentlane.driver.counting import counter_of
 from agentlane.driver.draft import OperationDraft
@@ -46,6 +46,7 @@ class Summaries:
         self._agent = agent
         self._found: tuple[object, Wanted | None] = (None, None)
         self._fixed: tuple[object, int] = (None, 0)
+        self._limits: tuple[OperationConfig, Budgets] | None = None
 
     @property
     def policy(self) -> CompactionPolicy:
@@ -115,12 +116,19 @@ class Summaries:
         return total if known is None else max(total, known[0] + context.tokens(count, start=known[1]))
 
     def _budgets(self) -> Budgets:
-        return budgets(self.policy, self._window())
+        config = self._operation.config
+        if self._limits is None or self._limits[0] is not config:
+            self._limits = (config, budgets(self.policy, self._window()))
+        return self._limits[1]
 
     def _window(self) -> int | None:
         """What the model that is asked next takes, as far as it tells."""
         _, model, _ = resolve_model(self._agent, self._operation.config, 0)
-        window: object = None if model is None else getattr(model.limits, "context_tokens", None)
+        try:
+            window: object = None if model is None else model.limits.context_tokens
+        except Exception as error:  # foreign code
+            self._lane.runtime.found(f"model {self._operation.config.models[0]}: its limits cannot be read: {error!r}")
+            return None
         return window if type(window) is int and window > 0 else None
 
     def _overhead(self) -> int:
@@ -222,7 +230,7 @@ class Summaries:
         """What the model was shown of the path behind ``base``."""
         storage = self._lane.runtime.storage
         rows = await storage.path(tip, stop_at=base)
-        context = ModelContext(getattr(self._lane, "project", None))
+        context = ModelContext(self._lane.project)
         for row in reversed(rows):
             if row.id != base:
                 context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))

@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from agentlane.data.entries import Custom, Entry
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry
 from agentlane.data.messages import (
     AssistantMessage,
     AssistantPart,
     ImagePart,
+    ModelIdentity,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -43,8 +44,7 @@ def markdown_entry(entry: Entry) -> str:
     if isinstance(body, UserMessage):
         blocks = [f"## User · {said_at}", *map(_said, body.content)]
     elif isinstance(body, AssistantMessage):
-        model = "" if body.model is None else f" · {_code(str(body.model))}"
-        blocks = [f"## Assistant{model} · {said_at}", *map(_answered, body.content), *_ending(body)]
+        blocks = [f"## Assistant{_by(body.model)} · {said_at}", *map(_answered, body.content), *_ending(body)]
     elif isinstance(body, ToolResultMessage):
         what = "Error of" if body.is_error else "Result of"
         blocks = [f"### {what} {_code(body.name)} {_code(body.call_id)} · {said_at}", *map(_said, body.content)]
@@ -54,9 +54,22 @@ def markdown_entry(entry: Entry) -> str:
         blocks = [f"## Entry {_code(body.type)} · {said_at}"]
         if body.data is not None:
             blocks.append(_collapsed("Data", _fenced(_json(body.data), "json")))
+    elif isinstance(body, Compaction):
+        place = (
+            "anything that came before" if body.kept_from is None else f"what came before entry {_code(body.kept_from)}"
+        )
+        blocks = [f"## Summary{_by(body.model)} · {said_at}", _fenced(body.summary, "text")]
+        blocks.append(f"*The model is shown this, not {place}; before it was shown {body.tokens_before:,} tokens*")
+    elif isinstance(body, BranchSummary):
+        blocks = [f"## Summary of another path{_by(body.model)} · {said_at}", _fenced(body.summary, "text")]
+        blocks.append(f"*Of the path that ends with entry {_code(body.left)}*")
     else:  # a kind of entry that came later
         blocks = [f"## Entry · {said_at}", _fenced(_json(msgspec.to_builtins(body)), "json")]
     return "".join(f"\n{block}\n" for block in blocks)
+
+
+def _by(model: ModelIdentity | None) -> str:
+    return "" if model is None else f" · {_code(str(model))}"
 
 
 def _said(part: TextPart | ImagePart) -> str:

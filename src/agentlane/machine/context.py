@@ -140,7 +140,7 @@ class ModelContext:
     """
 
     def __init__(self, project: Project | None = None) -> None:
-        self._project = project
+        self.project = project
         self._taken: list[_Taken] = []
         self._earlier: tuple[str, Compaction] | None = None
         self._begin()
@@ -163,7 +163,7 @@ class ModelContext:
             return
         taken = _Taken(entry_id, body)
         if isinstance(body, Custom):
-            message = None if self._project is None else self._project(entry_id, body)
+            message = None if self.project is None else self.project(entry_id, body)
             taken = _Taken(entry_id, None if message is None else body, message)
         elif isinstance(body, BranchSummary):
             taken = _Taken(entry_id, body, shown_branch_summary(body.summary))

@@ -115,7 +115,7 @@ class Mended:
                 self._calls[row.id] = body.calls if isinstance(body, AssistantMessage) else ()
         elif isinstance(row, LedgerRow):
             totals = self._usage.get(row.row.operation_id or "")
-            if totals is not None and row.row.kind == "attempt":
+            if totals is not None and row.row.kind != "adjustment":
                 self._usage[row.row.operation_id or ""] = totals.plus(row.row)
         elif isinstance(row, ValueRow) and self._takes(*row.address, row.payload):
             return

@@ -169,7 +169,7 @@ SELECT_STATS: Final = """
     SELECT
         (SELECT count(*) FROM entry WHERE session = ?),
         count(*),
-        coalesce(sum(kind = 'attempt' AND (input_tokens IS NULL OR output_tokens IS NULL)), 0),
+        coalesce(sum(kind <> 'adjustment' AND (input_tokens IS NULL OR output_tokens IS NULL)), 0),
         coalesce(sum(input_tokens >> 32), 0), coalesce(sum(input_tokens & 4294967295), 0),
         coalesce(sum(output_tokens >> 32), 0), coalesce(sum(output_tokens & 4294967295), 0),
         coalesce(sum(cache_read_tokens >> 32), 0), coalesce(sum(cache_read_tokens & 4294967295), 0),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlane.data.usage import Stats, Usage, UsageRow
+from agentlane.data.usage import USAGE_KINDS, Stats, Usage, UsageRow
 from agentlane.data.writes import Address
 from agentlane.errors import CorruptSession, UnknownEntry, UnsupportedFormat
 from agentlane.storage import schema
@@ -349,7 +349,7 @@ def _info(session_id: str, created_at: int, metadata: bytes) -> SessionInfo:
 
 def usage_row(row: tuple[Any, ...]) -> UsageRow:
     """A ledger row of what ``SCAN_USAGE`` finds; ``UnsupportedFormat`` for one of an unknown kind."""
-    if row[3] not in ("attempt", "adjustment"):
+    if row[3] not in USAGE_KINDS:
         raise UnsupportedFormat(f"usage row {row[2]} is of kind {row[3]!r}, which this version does not know")
     counts = Usage(
         input_tokens=row[8],

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentlane.agent import Agent
-from agentlane.data.entries import Custom, Entry
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry
 from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage, UserMessage
 from agentlane.data.operations import WHOLE_MAX
 from agentlane.data.requests import Prompt
@@ -284,7 +284,7 @@ def shown(messages: Sequence[Message]) -> list[Message]:
 
 def _shown(message: Message) -> Message:
     body = plain(message)
-    assert not isinstance(body, Custom)
+    assert not isinstance(body, Custom | Compaction | BranchSummary)
     return body
 
 

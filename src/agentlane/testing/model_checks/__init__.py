@@ -1,4 +1,4 @@
-"""The conformance check for models: whether an adapter keeps the rules M1-M12 of the model protocol.
+"""The conformance check for models: whether an adapter keeps the rules M1-M13 of the model protocol.
 
 Say how your provider says things, and run it, with or without a test runner::
 
@@ -35,6 +35,7 @@ The rules:
 - M11 All of the request is sent: instructions, tools, settings, what was said, calls and their results. It is not
   changed, and can be sent again.
 - M12 One model serves several streams at once, and says the same of itself each time it is asked.
+- M13 A bound on the answer (``max_output_tokens``) is sent. A request for a summary, which has no tools, is answered.
 """
 
 from agentlane.testing.model_checks.bench import ModelCheck, ModelPlace, ProviderAnswer

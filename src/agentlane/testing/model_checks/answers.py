@@ -1,4 +1,4 @@
-"""Checks of answers that end well: their order, what they hold, what they cost, and what goes back (M1-M5, M10-M12)."""
+"""Checks of answers that end well: their order, what they hold, what they cost, and what goes back (M1-M5, M10-M13)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ from agentlane.testing.model_checks.frames import orderly
 
 SIGNATURE = "Sg-check_0+/=="
 TEXT = "Say \u2014 a \U0001f469\u200d\U0001f680 and\n\u2028more"
+BOUND = 4321
+"""Tokens: a number that stands nowhere else in a request."""
 
 THINK = ThinkingPart(text="Let me think.", signature=SIGNATURE)
 HIDDEN = ThinkingPart(text="", signature="Rd-check_1+/==", redacted=True)
@@ -255,6 +257,31 @@ async def a_model_says_who_it_is(bench: Bench) -> None:
             raise Breach("M12", "identity or limits change each time they are asked for")
 
 
+@check("M13", needs=["max_output_tokens"])
+async def a_bound_on_the_answer_is_sent(bench: Bench) -> None:
+    if str(BOUND) not in await _told(bench, replace(a_request(), max_output_tokens=BOUND), "M13"):
+        raise Breach("M13", f"the answer may be {BOUND} tokens long, and that was not sent")
+
+
+@check("M13")
+async def a_summary_is_answered(bench: Bench) -> None:
+    request = replace(
+        a_request(UserMessage(content=(TextPart(text="<transcript>check_transcript</transcript>"),))),
+        instructions="Summarize, and keep check_instructions.",
+        tools=(),
+        purpose="summary",
+        max_output_tokens=BOUND,
+    )
+    async with bench.place(ProviderAnswer(parts=(SAID,))) as place:
+        given = await ask(place.model, request)
+        given.whole("M13")
+        _same(orderly(given), (SAID,))
+        sent = str(place.sent()[0]) if place.sent is not None else None
+    for word in ("check_transcript", "check_instructions"):
+        if sent is not None and word not in sent:
+            raise Breach("M13", f"a summary was asked for, and {word!r} of its request was not sent")
+
+
 def _same(got: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
     if tuple(map(_bare, got)) != tuple(map(_bare, wanted)):
         raise Breach("M3", f"the provider sent {wanted}, and the message holds {got}")
@@ -274,11 +301,11 @@ def _stops(message: AssistantMessage, wanted: str) -> None:
         raise Breach("M3", f"the provider stopped with {wanted!r}, and the message says {message.stop_reason!r}")
 
 
-async def _told(bench: Bench, request: ModelRequest) -> str:
+async def _told(bench: Bench, request: ModelRequest, rule: str = "M11") -> str:
     """What is sent of a request."""
     async with bench.place(ProviderAnswer(parts=(SAID,))) as place:
         sent = _sent(place)
-        (await ask(place.model, request)).whole("M11")
+        (await ask(place.model, request)).whole(rule)
         return str(sent()[0])
 
 

@@ -38,9 +38,11 @@ Feature: TypeAlias = Literal[
     "length",
     "raw_arguments",
     "temperature",
+    "max_output_tokens",
 ]
 """What a provider, or its interface, may not have: an answer piece by piece, reasoning, marks on it, reasoning that may
-not be shown, counts, a wait that it asks for, an end at a limit, arguments as text, a setting ``temperature``."""
+not be shown, counts, a wait that it asks for, an end at a limit, arguments as text, a setting ``temperature``, a bound
+on how long an answer may be."""
 
 
 class ProviderAnswer(Struct, frozen=True, kw_only=True):
