@@ -225,6 +225,8 @@ class ModelContext:
         before it.
         """
         messages, shown = self._closed()
+        if not shown:
+            return []
         sums = self._counted(count, self._messages)
         if self._batch is not None:
             sums = list(sums)
