@@ -32,7 +32,9 @@ from agentlane.data.tokens import (
     estimate_request,
     estimate_text,
 )
+from benchmarks import token_estimate
 from benchmarks.token_estimate import SENTENCES
+from tests.recorded.loader import recorded_session
 
 # What tokenizers count of these: the least and the most of cl100k, o200k, qwen, deepseek and the one of Claude of 2023.
 KNOWN: dict[str, tuple[str, int, int]] = {
@@ -127,3 +129,23 @@ def test_the_estimate_is_in_proportion_to_the_length(make: Callable[[int], str])
     one, hundred = estimate_text(make(1_000)), estimate_text(make(100_000))
 
     assert abs(hundred - 100 * one) <= 100
+
+
+def test_the_measure_runs_without_any_tokenizer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(token_estimate, "find_spec", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["token_estimate", "--session", ""])
+
+    token_estimate.main()
+
+    printed = capsys.readouterr().out
+    assert "tiktoken is not installed" in printed and "no recorded session is named" in printed
+    assert f"{'English':24}{len(SENTENCES['English']):8}{estimate_text(SENTENCES['English']):10}\n" in printed
+
+
+def test_what_a_provider_counted_of_the_recorded_session_is_near() -> None:
+    increments = list(token_estimate.increments(recorded_session()))
+    ratio = sum(estimate for estimate, _ in increments) / sum(counted for _, counted in increments)
+
+    assert len(increments) > 400 and 1.05 < ratio < 1.15

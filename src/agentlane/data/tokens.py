@@ -97,8 +97,7 @@ def _json(data: object) -> str:
 #
 # Characters cost something each. So does each boundary between two classes of characters, as between a word and a
 # space, or within camelCase and base64: as much as the classes' values differ in. The end of a text is one too, but for
-# that of a small letter. Beyond ASCII a character's first byte
-# says what script it is of.
+# that of a small letter. Beyond ASCII a character's first byte says what script it is of.
 
 
 def _table(costs: Iterable[tuple[Iterable[int], int]], otherwise: int = 0) -> bytes:
