@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentlane import Agent
 from agentlane.data import addresses, codec
-from agentlane.data.entries import BranchSummary, Custom, Entry
-from agentlane.data.messages import ErrorInfo, UserMessage, user
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry
+from agentlane.data.messages import AssistantMessage, ErrorInfo, UserMessage, user
 from agentlane.data.operations import Checkpoint, OperationState, Planned, Summarizing, SummaryPrep, SummaryWait, Tools
 from agentlane.data.usage import Usage, UsageRow
 from agentlane.data.writes import InsertUsage, SetValue
@@ -390,3 +393,63 @@ async def test_what_another_branch_says_is_not_shown_behind_a_summary(place: Pla
         context.add(id, body)
     assert there == [*context.view(), user("secret")] and shown_summary("so far") not in there
     assert sum(isinstance(each, UserMessage) for each in here) == 1 + 2 + 1 + 1
+
+
+# Any path.
+
+
+@st.composite
+def written(draw: st.DrawFn) -> tuple[Path, OpenOperation | None]:
+    """A path with compactions that keep what nobody has answered, and perhaps an operation that began somewhere."""
+    path = Path()
+    path.turns(1)
+    for kind in draw(st.lists(st.sampled_from(["user", "turn", "batch", "batch", "note", "compaction"]), max_size=20)):
+        match kind:
+            case "user":
+                path.add(user(f"asked {len(path.entries)}"))
+            case "turn":
+                path.turns(1)
+            case "batch":
+                path.batch()
+            case "note":
+                path.add(Custom(type="note"))
+            case _:
+                path.add(compaction(draw(st.sampled_from(_places_to_keep_from(path))), f"after {len(path.entries)}"))
+    prompts = [id for id, body in path.entries if isinstance(body, UserMessage)]
+    begun = draw(st.sampled_from([None, *prompts]))
+    if begun is None:
+        return path, None
+    ids = [id for id, _ in path.entries]
+    start = draw(st.sampled_from(ids[ids.index(begun) :]))
+    again = {"retry_of": "old"} if draw(st.booleans()) else {}
+    return path, operation(Checkpoint(next="respond", trigger=path.tip), inputs=(begun,), start_tip=start, **again)
+
+
+def _places_to_keep_from(path: Path) -> list[str | None]:
+    """Entries that a compaction at the end may keep from: those that count, up to the first message not answered."""
+    found: list[str | None] = []
+    at = max((n for n, (_, body) in enumerate(path.entries) if isinstance(body, Compaction)), default=None)
+    newest = None if at is None else path.entries[at][1]
+    ids = [id for id, _ in path.entries]
+    first = 0 if at is None else at + 1
+    if isinstance(newest, Compaction) and newest.kept_from is not None:
+        first = ids.index(newest.kept_from)
+    waiting = False
+    for id, body in path.entries[first:]:
+        if isinstance(body, UserMessage | AssistantMessage):
+            if not waiting or isinstance(body, AssistantMessage):
+                found.append(id)
+            waiting = isinstance(body, UserMessage)
+    return found if waiting else [*found, None]
+
+
+@given(written())
+def test_any_lane_is_as_if_all_of_it_had_been_read(made: tuple[Path, OpenOperation | None]) -> None:
+    async def check() -> None:
+        place = Place("memory", FilePath())
+        await write(place, *made)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            await check_same(place, monkeypatch)
+        await place.end()
+
+    asyncio.run(check())
