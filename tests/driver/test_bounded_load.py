@@ -17,6 +17,7 @@ from agentlane.data import addresses, codec
 from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry
 from agentlane.data.messages import AssistantMessage, ErrorInfo, UserMessage, user
 from agentlane.data.operations import Checkpoint, OperationState, Planned, Summarizing, SummaryPrep, SummaryWait, Tools
+from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow
 from agentlane.data.writes import InsertUsage, SetValue
 from agentlane.driver import lane_core
@@ -26,7 +27,7 @@ from agentlane.machine.context import ModelContext
 from agentlane.machine.summaries import shown_summary
 from agentlane.storage.contract import SessionStorage
 from agentlane.testing import ScriptedModel, fail
-from tests.driver.written_lanes import Path, asks, compaction, core_of, entry_id, operation, said, write
+from tests.driver.written_lanes import Path, Rows, asks, compaction, core_of, entry_id, operation, said, write
 from tests.session.places import KINDS, Place
 
 
@@ -42,21 +43,6 @@ async def memory(tmp_path: FilePath) -> AsyncIterator[Place]:
     made = Place("memory", tmp_path)
     yield made
     await made.end()
-
-
-class Rows:
-    """How many rows of paths the storage gives."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, storage: SessionStorage) -> None:
-        self.count = 0
-        read = type(storage).path
-
-        async def path(storage: SessionStorage, *given: Any, **options: Any) -> Any:
-            rows = await read(storage, *given, **options)
-            self.count += len(rows)
-            return rows
-
-        monkeypatch.setattr(type(storage), "path", path)
 
 
 async def whole_path(storage: SessionStorage, tip: str | None, *, since: str | None = None) -> list[Entry]:
@@ -79,11 +65,12 @@ async def seen(place: Place) -> dict[str, Any]:
         "open calls": core.open_calls(),
         "unanswered": core.unanswered,
     }
+    if core.batches() and core.batches()[-1][0] in [piece.id for piece in known["pieces"]]:
+        known["before the answer"] = core.before_answer
     if opened is not None:
         known["batches"] = core.batches()
         known["keys"] = [core.call_key(opened, answer, 0) for answer, _ in core.batches()]
         known["earlier batches"] = core.earlier_batches
-        known["before the answer"] = core.before_answer if core.batches() else None
         for name in ("answer_text", "calls", "cut", "corrections", "follow_ups", "usage", "prep"):
             known[name] = getattr(opened, name)
     await session.close()
@@ -202,6 +189,56 @@ async def test_an_operation_is_read_from_its_input_on_which_may_be_before_the_ke
     assert len(known["batches"]) == 7 and known["keys"][-1].endswith("/6")
     assert len(known["messages"]) == 1 + 2 * 3
     assert known["unanswered"] == [] and known["answer_text"] == f"asks {len(path.entries) - 2}"
+
+
+async def test_a_retry_reads_from_the_input_on_though_it_was_summarized(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = long_run()
+    await write(place, path, also=[SetValue(addresses.result("old"), codec.encode(failed(path, opened)))])
+    session = await place.open()
+    lane = await session.lane("main", Agent(model=ScriptedModel(["done"])))
+    await core_of(session).load()
+    rows = Rows(monkeypatch, session._runtime.storage)
+
+    await lane.retry("old", operation_id="again")
+
+    core = core_of(session)
+    assert rows.count == 1 + 2 * 7 + 1 and len(core.batches()) == core.earlier_batches == 7
+    assert core.operation is not None and core.operation.answer_text == f"asks {len(path.entries) - 2}"
+
+
+def failed(path: Path, opened: OpenOperation) -> OperationResult:
+    """The record of the operation, as if it had failed at the end of the path."""
+    return OperationResult(
+        operation_id="old",
+        lane="main",
+        agent="agent",
+        kind="prompt",
+        status="failed",
+        request_digest="d",
+        key_operation="op",
+        inputs=opened.meta.inputs,
+        from_tip=opened.meta.start_tip,
+        to_tip=path.tip,
+        started_at=1,
+        ended_at=2,
+        turns=7,
+    )
+
+
+async def test_the_entry_before_an_answer_is_known_where_the_answer_is_the_first_that_is_read(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path()
+    path.turns(3)
+    answer = path.batch()
+    path.add(compaction(answer))
+    await write(memory, path)
+
+    known = await check_same(memory, monkeypatch)
+
+    assert known["before the answer"] == entry_id(6)
 
 
 def long_run() -> tuple[Path, OpenOperation]:
