@@ -22,7 +22,7 @@ class Lane(NamedTuple):
     """A lane that has said something, and then stops in a state of its own."""
 
     asks: str
-    """``compact``, ``move``, ``leave`` (with a summary), or ``prompt``; ``""``: nothing, it is idle behind a summary."""
+    """``compact``, ``move``, ``leave`` (with a summary), ``prompt``; ``""``: nothing, it is idle behind a summary."""
     at: str
     summaries: Sequence[Any] = (hang(),)
     answers: Sequence[Any] = ()
