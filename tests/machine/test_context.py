@@ -74,9 +74,11 @@ def missing(id: str, name: str | None = None) -> ToolResultMessage:
 
 
 def test_a_sound_conversation_is_shown_word_for_word_and_as_the_very_same_objects() -> None:
-    said = [user("hi"), asking("a", "b", text="let me see"), result("a"), result("b"), saying("done"), user("thanks")]
+    entries = path(
+        user("hi"), asking("a", "b", text="let me see"), result("a"), result("b"), saying("done"), user("thanks")
+    )
 
-    seen = shown(path(*said))
+    seen, said = shown(entries), [body for _, body in entries]
 
     assert seen == said
     assert all(left is right for left, right in zip(seen, said, strict=True)), "nothing is copied that need not be"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from agentlane.errors import InvalidDefinition
 from agentlane.machine.compaction import Piece, stands_for
 from agentlane.machine.summaries import compaction_request, shown_branch_summary, shown_summary
 from agentlane.model import ModelRequest
-from agentlane.testing import RecordedModel, ScriptedModel, answer, call, check_pairing, cut, fail, say
+from agentlane.testing import RecordedModel, ScriptedModel, answer, call, check_pairing, cut, fail, hold, say
 from tests.testing.conversation import Conversation, results_of, take
 
 OTHER = ModelIdentity(provider="other", name="model")
@@ -140,7 +141,19 @@ async def test_a_retry_and_a_new_operation_behind_a_summary_get_what_they_would(
     assert (await take(model, replace(compacted(shown, 2), attempt=2))).said == "<b>"
     again = replace(compacted([*shown, user("third")], 2), operation_id="op-2")
     assert (await take(model, again)).said == "two"
-    assert (await take(ScriptedModel(script), again)).said == "two", "guessed, with the summary no message of a user's"
+    assert (await take(ScriptedModel(script), again)).said == "two"
+
+
+async def test_the_guess_of_what_was_given_counts_no_summary_as_a_message_of_a_user() -> None:
+    """Two messages behind the last answer: the first was an operation of its own, which the first failure ended."""
+    script = ["one", fail("a"), fail("b"), fail("c"), "two"]
+    own = AssistantMessage(content=(say("one"),), stop_reason="stop", model=ScriptedModel(script).identity)
+    shown: list[Message] = [user("first"), own, user("second"), user("third")]
+
+    assert (await take(ScriptedModel(script), asked(shown))).said == "<b>"
+    assert (await take(ScriptedModel(script), compacted(shown, 2))).said == "<b>"
+    left = shown_branch_summary("another way")
+    assert (await take(ScriptedModel(script), asked([*shown[:2], left, *shown[2:]]))).said == "<b>"
 
 
 async def test_the_summary_of_a_path_that_was_left_is_no_message_of_a_user() -> None:
@@ -200,6 +213,15 @@ async def test_a_list_is_given_by_attempt_in_each_summary_and_in_any_process() -
         for attempt, expected in ((1, "<overloaded>"), (2, "<cut>"), (3, "short"), (4, "short")):
             request = summary_request(attempt=attempt, operation=operation)
             assert (await take(ScriptedModel([], summaries=given), request)).said == expected
+
+
+async def test_a_summary_may_be_held_back_and_let_go() -> None:
+    model = ScriptedModel([], summaries=hold("short"))
+    task = asyncio.ensure_future(take(model, summary_request()))
+    await model.hanging(lane="main")
+    model.release()
+
+    assert (await task).said == "short"
 
 
 async def test_a_function_is_asked_with_the_request() -> None:

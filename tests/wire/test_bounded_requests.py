@@ -200,8 +200,13 @@ async def test_a_chat_is_asked_for_a_summary_without_tools_and_in_plain_text(wir
 @pytest.mark.parametrize("choice", ["required", ["look"]], ids=str)
 @pytest.mark.parametrize(
     "thinking",
-    [{"thinking": "high"}, {"anthropic_thinking": THINKS}, {"extra_body": {"thinking": THINKS}}],
-    ids=lambda each: next(iter(each)),
+    [
+        {"thinking": "high"},
+        {"anthropic_thinking": {"type": "adaptive"}},
+        {"anthropic_thinking": THINKS},
+        {"extra_body": {"thinking": THINKS}},
+    ],
+    ids=str,
 )
 async def test_pydantic_ai_is_asked_for_a_summary_without_tools_and_reasoning(
     choice: Any, thinking: dict[str, Any]

@@ -10,7 +10,8 @@ from agentlane.data.messages import AssistantMessage, ModelIdentity, ToolResultM
 
 
 class Custom(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="role", tag="custom"):
-    """An application's own entry; not shown to the model. ``type`` is a name, ``data`` is JSON data."""
+    """An application's own entry. ``type`` is a name, ``data`` is JSON data. A model is shown it only as the projectors
+    of an agent say."""
 
     type: str
     data: Any = None

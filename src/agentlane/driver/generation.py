@@ -127,7 +127,7 @@ class GenerationEffect:
     async def _run(self) -> None:
         self._begun = True
         self._mark.set()
-        self._runtime.reached(f"effect.{self._kind}.start")
+        self._runtime.reached("effect.model.start" if self._kind == "model" else "effect.summary.start")
         message: AssistantMessage
         try:
             message = await self._settled()
@@ -144,7 +144,7 @@ class GenerationEffect:
 
     def _report(self, message: AssistantMessage) -> None:
         if not self._ended:
-            self._runtime.reached(f"effect.{self._kind}.end")
+            self._runtime.reached("effect.model.end" if self._kind == "model" else "effect.summary.end")
             self._end(self._as_stopped(message))
 
     def _as_stopped(self, message: AssistantMessage) -> AssistantMessage | None:

@@ -93,12 +93,12 @@ async def _prep(storage: SessionStorage, operation: OpenOperation, task: str) ->
     return codec.PREP.decode(payload, f"preparation of the summary {task}")
 
 
-def _corrections(operation: OpenOperation, path: Sequence[Entry]) -> int:
+def _corrections(operation: OpenOperation, own: Sequence[Entry]) -> int:
     """How many entries of the operation's own say what is wrong with an answer: those under an id made for that."""
     meta = operation.meta
-    start = meta.inputs[0] if meta.retry_of is None else meta.start_tip
+    start = None if meta.retry_of is None else meta.start_tip
     count, answer = 0, ""
-    for entry in path:
+    for entry in own:
         if entry.id == start:
             count = 0
         if isinstance(entry.body, AssistantMessage):

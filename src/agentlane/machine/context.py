@@ -231,8 +231,8 @@ class ModelContext:
         if self._batch is not None:
             sums = list(sums)
             _extend(sums, count, messages)
-        ends = [*(each.start for each in shown[1:]), len(messages)]
-        return [Piece(each.id, each.body, sums[end] - sums[each.start]) for each, end in zip(shown, ends, strict=True)]
+        starts = [*(each.start for each in shown), len(messages)]
+        return [Piece(each.id, each.body, sums[starts[n + 1]] - sums[starts[n]]) for n, each in enumerate(shown)]
 
     def shown_between(self, first: str, last: str) -> tuple[Message, ...]:
         """The messages of the pieces from the entry ``first`` to the entry ``last``, both included, as ``view()`` has

@@ -36,7 +36,8 @@ from agentlane.testing.matrix.hooked import (
 from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
 from agentlane.testing.matrix.scenario import Scenario
-from agentlane.testing.matrix.story import Chapter, Step, chapters, tell
+from agentlane.testing.matrix.story import Chapter, Step, chapters, tell, uncut
+from agentlane.testing.matrix.summarized import check_asked_in_order, check_summaries, check_summarized, requests_of
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.trace import Submitted
@@ -100,6 +101,7 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     history.results = sorted(results.values(), key=lambda each: (each.started_at, each.operation_id))
     entries: dict[str, Entry] = {}
     names = _names(history, session.lanes())
+    requests = requests_of(history)
     stories: dict[str, list[Step]] = {}
     for name in session.lanes():
         branch = session.branch(name)
@@ -107,7 +109,7 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
         entries.update({entry.id: entry for entry in path})
         if name == "main":
             history.messages = await branch.messages()
-        story = tell(path, results, names[name])
+        story = tell(path, results, names[name], requests)
         stories[name] = story
         ended.complaints += await _check_story(history, story, oracle, name)
     first = {name: next((each.result.operation_id for each in chapters(story)), "") for name, story in stories.items()}
@@ -116,10 +118,13 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
         if result.to_tip is not None and result.to_tip not in entries:  # its lane went elsewhere
             path = await _path(session, result.to_tip)
             entries.update({entry.id: entry for entry in path})
-            story = ended.stories[f"{result.lane}, left at {result.operation_id}"] = tell(path, results, {result.lane})
+            story = ended.stories[f"{result.lane}, left at {result.operation_id}"] = tell(
+                path, results, {result.lane}, requests
+            )
             ended.complaints += await _check_story(history, story, oracle, result.lane)
     ended.complaints += _check_requests(history, list(entries.values()))
     ended.complaints += await _check_ledger(session, entries, history.results)
+    ended.complaints += check_summaries(history, entries, [each.row for each in await session.usage()])
     ended.complaints += _check_starts(history)
     ended.aborts = aborts_of(history)
     for story in ended.stories.values():
@@ -160,11 +165,16 @@ async def _check_story(history: History[Any], story: list[Step], oracle: Oracle,
     if agent is None:
         return []
     agent = named(agent, next((each.result.agent for each in chapters(story)), agent.name))
+    story = uncut(story)
     verdict = await oracle.judge(story, agent, _terminates(history), lane=lane)
     found = list(verdict.complaints)
+    found += check_summarized(history, story, verdict)
     for number, chapter in enumerate(chapters(story)):
+        if chapter.summaries:
+            found += check_asked_in_order(history, chapter, verdict.asked.get(number, []))
         for index, turn in enumerate(chapter.turns):
-            found += _check_shown(history, verdict, chapter, number, index)
+            if not chapter.summaries:
+                found += _check_shown(history, verdict, chapter, number, index)
             for call, (id, body) in enumerate(turn.results):
                 ran = (number, index, call) in verdict.ran
                 found += _check_result(history, chapter, turn.answer.calls[call], id, body, ran=ran)
@@ -175,7 +185,8 @@ def _check_shown(history: History[Any], verdict: Verdict, chapter: Chapter, numb
     """Whatever was asked for this turn, at each attempt, was shown what an uninterrupted run shows."""
     wanted = verdict.shown.get((number, index))
     for asked in history.witness.asked:
-        if wanted is None or asked.operation_id != chapter.result.operation_id:
+        mine = asked.operation_id == chapter.result.operation_id and asked.purpose == "answer"
+        if wanted is None or not mine:
             continue
         if _turn_of(asked.untouched, chapter) == index and shown(asked.untouched) != wanted:
             yield (
@@ -334,7 +345,8 @@ def _check_requests(history: History[Any], entries: Sequence[Entry]) -> Iterator
     found = {each.answer for each in history.found_requests}
     yield from (f"answer {id} is said to be interrupted, and no process found it so" for id in interrupted - found)
     yield from (f"request {id} was found under way, and is not said to be interrupted" for id in found - interrupted)
-    given = Counter(_said(each.answer) for each in history.witness.asked if each.answer is not None)
+    answered = [each for each in history.witness.asked if each.answer is not None and each.purpose == "answer"]
+    given = Counter(_said(each.answer) for each in answered)
     given.update(map(_said, replaced_answers(history.witness.hooked)))
     for what, count in answers.items():
         if given and count > given[what]:
@@ -353,13 +365,14 @@ def _said(message: AssistantMessage) -> str:
 async def _check_ledger(
     session: Session, entries: Mapping[str, Entry], results: Sequence[OperationResult]
 ) -> list[str]:
-    rows = [each.row for each in await session.usage() if each.row.kind == "attempt"]
+    spent = [each.row for each in await session.usage() if each.row.kind in ("attempt", "summary")]
+    rows = [row for row in spent if row.kind == "attempt"]
     answers = {id for id, entry in entries.items() if isinstance(entry.body, AssistantMessage) and entry.body.model}
     charged = Counter(row.entry_id for row in rows)
     found = [f"answer {id} has {charged[id]} rows in the ledger" for id in sorted(answers) if charged[id] != 1]
     for result in results:
         totals = UsageTotals()
-        for row in rows:
+        for row in spent:
             if row.operation_id == result.operation_id:
                 totals = totals.plus(row)
         if result.usage != totals:

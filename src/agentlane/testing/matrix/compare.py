@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from agentlane.data.messages import AssistantMessage
 from agentlane.testing.matrix.family import CHILD
-from agentlane.testing.matrix.story import Chapter, Step, chapters, plain
+from agentlane.testing.matrix.story import Chapter, Step, chapters, plain, summaries
 
 ENDED_SHORT = ("restarts_exhausted", "model_unavailable", "limit_reached")
 """Codes with which an operation ends sooner where more was interrupted."""
@@ -15,12 +15,18 @@ ENDED_SHORT = ("restarts_exhausted", "model_unavailable", "limit_reached")
 Stories = Mapping[str, Sequence[Step]]
 
 
-def differs_from_reference(stories: Stories, reference: Stories, *, hooked: bool = False) -> Iterator[str]:
+def differs_from_reference(
+    stories: Stories, reference: Stories, *, hooked: bool = False, summarized: bool = True
+) -> Iterator[str]:
     """What a steady model said elsewhere than in the run without stops: as much, or less where an operation ended.
 
     ``hooked``: answers are shown to hooks, and one that an abort came upon there is settled as the model gave it.
+    ``summarized``: nothing that ended short, or was interrupted too often, is a reason for another summary or none.
     """
     for lane in {*stories, *reference}:
+        made, meant = summaries(stories.get(lane, ())), summaries(reference.get(lane, ()))
+        if summarized and made != meant:
+            yield f"lane {lane!r} has the summaries {made!r}, and without stops {meant!r}"
         pairs = zip_longest(chapters(stories.get(lane, ())), chapters(reference.get(lane, ())))
         for number, (got, wanted) in enumerate(pairs, start=1):
             if got is None and lane.startswith(CHILD) and _cut_short(stories):

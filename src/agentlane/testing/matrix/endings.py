@@ -52,7 +52,7 @@ class Endings:
             len(history.lives),
             history.clock.now_ms(),
             history.findings[-1].left,
-            tuple((tuple(each.calls.values()), tuple(each.requests)) for each in history.findings),
+            tuple((tuple(each.calls.values()), *each.requests, *each.summaries) for each in history.findings),
             tuple(map(_start, witness.starts)),
             tuple(map(_hooked, witness.hooked)),
             frozenset(aborts_of(history)),

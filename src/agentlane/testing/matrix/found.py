@@ -15,6 +15,7 @@ from agentlane.data.operations import (
     OperationConfig,
     OperationState,
     ReplayPolicy,
+    Summarizing,
     Tools,
 )
 from agentlane.driver.views import resolve_call
@@ -55,6 +56,15 @@ class FoundRequest(NamedTuple):
     cancelled: bool
 
 
+class FoundSummary(NamedTuple):
+    """A request for a summary that a process found without an answer, by the id that its usage is charged under."""
+
+    life: int
+    operation_id: str
+    task: str
+    response_id: str
+
+
 class FoundState(NamedTuple):
     """Where an operation stood when a process opened the session."""
 
@@ -70,6 +80,7 @@ class Findings:
         self.life = life
         self.states: list[FoundState] = []
         self.requests: list[FoundRequest] = []
+        self.summaries: list[FoundSummary] = []
         self.calls: dict[str, FoundCall] = {}
         self.left: tuple[Hashable, ...] = ()
         """All that the session held: equal where two processes left the same."""
@@ -86,6 +97,8 @@ class Findings:
             if isinstance(state, Generating):
                 cancelled = state.cancel_requested_at is not None
                 self.requests.append(FoundRequest(self.life, id, state.response_id, cancelled))
+            elif isinstance(state, Summarizing):
+                self.summaries.append(FoundSummary(self.life, id, state.task, state.response_id))
             elif isinstance(state, Tools):
                 row = (await storage.entries([state.answer]))[0]
                 body = None if row is None else codec.BODY.decode(row.payload, state.answer)

@@ -24,7 +24,7 @@ from agentlane.storage.contract import Commit, Pending, Probe, SessionStorage, S
 from agentlane.testing.clock import CountingIds, ManualClock
 from agentlane.testing.decoded import state_of
 from agentlane.testing.matrix.family import family_of
-from agentlane.testing.matrix.found import Findings, FoundCall, FoundRequest
+from agentlane.testing.matrix.found import Findings, FoundCall, FoundRequest, FoundSummary
 from agentlane.testing.matrix.held import Held
 from agentlane.testing.matrix.stops import Stops, stops_text
 from agentlane.testing.matrix.stores import SESSION_ID, Place
@@ -88,6 +88,11 @@ class History(Generic[W]):
     def found_requests(self) -> list[FoundRequest]:
         """Requests that some process found under way."""
         return [request for each in self.findings for request in each.requests]
+
+    @property
+    def found_summaries(self) -> list[FoundSummary]:
+        """Requests for summaries that some process found under way."""
+        return [summary for each in self.findings for summary in each.summaries]
 
     async def open(
         self, make_agent: Callable[[Life[W]], Agent[Any, Any]] | None = None, probe: Probe | None = None

@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentlane.agent import Agent
-from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry
-from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, ToolResultMessage, UserMessage
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry, EntryBody
+from agentlane.data.messages import AssistantMessage, Message, ModelIdentity, TextPart, ToolResultMessage, UserMessage
 from agentlane.data.operations import WHOLE_MAX
-from agentlane.data.requests import Prompt
+from agentlane.data.requests import Compact, Navigate, Prompt
 from agentlane.data.results import Admitted, Settled, Waiting
 from agentlane.errors import RequestConflict
-from agentlane.hooks import BeforeFinish, FollowUp, hook
+from agentlane.hooks import BeforeFinish, Decline, FollowUp, SummaryText, hook
 from agentlane.ids import call_index, correction_id
 from agentlane.lane import AgentLane
 from agentlane.machine.context import NOT_AVAILABLE
 from agentlane.machine.outcomes import NOT_STARTED
-from agentlane.model import ModelError, ModelLimits, ModelRequest, StreamItem
+from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, StreamItem
 from agentlane.opening import open_session
 from agentlane.storage.memory import MemoryStore
 from agentlane.testing.clock import CountingIds, ManualClock
 from agentlane.testing.invariants import check_invariants
 from agentlane.testing.matrix.held import Held
-from agentlane.testing.matrix.story import Chapter, Step, encoded, is_kept, kept, plain
+from agentlane.testing.matrix.story import Aside, Chapter, Step, encoded, is_kept, kept, plain
 from agentlane.tool import Tool, ToolResult
 from agentlane.tool_context import ToolContext
 
@@ -42,12 +42,15 @@ class Verdict:
     """What an uninterrupted run made of a story.
 
     ``complaints`` is empty if it is the same. ``ran`` are the calls whose tool was run, by the number of the chapter,
-    of the turn in it and of the call in that; ``shown`` what the model was shown, by chapter and turn.
+    of the turn in it and of the call in that; ``shown`` what the model was shown, by chapter and turn, and ``asked`` the
+    same by chapter, in order; ``summarized`` what it was shown to be summarized, by what it made of it.
     """
 
     complaints: list[str] = field(default_factory=list)
     ran: set[tuple[int, int, int]] = field(default_factory=set)
     shown: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
+    asked: dict[int, list[list[Message]]] = field(default_factory=dict)
+    summarized: dict[str, list[list[Message]]] = field(default_factory=dict)
 
 
 class Oracle:
@@ -93,9 +96,12 @@ async def _play(
     await store.create("oracle")
     session = await open_session(store, session_id="oracle", clock=clock, ids=CountingIds(series=1), seed=0)
     try:
-        lane = await session.lane(_own(lane_name), player.agent(agent))
+        lane = await session.lane(_own(lane_name), player.agent(agent, summaries=_may_summarize(story, agent)))
         number = -1
         for each in story:
+            if isinstance(each, Aside):
+                await player.play_aside(lane, each)
+                continue
             if not isinstance(each, Chapter):
                 await _append(lane, each)
                 continue
@@ -114,6 +120,14 @@ async def _play(
             verdict.complaints.append(f"I13: entry {index} is {other!r}, and an uninterrupted run makes {one!r}")
             break
     return verdict
+
+
+def _may_summarize(story: Sequence[Step], agent: Agent[Any, Any]) -> bool:
+    """Whether the library may want a summary somewhere in it."""
+    chapters = [each for each in story if isinstance(each, Chapter)]
+    long = any(body.error and body.error.code == "context_overflow" for each in chapters for _, body in each.failed)
+    windows = any(model.limits.context_tokens is not None for model in agent.models.values())
+    return long or windows or any(isinstance(each, Aside) for each in story)
 
 
 def _own(name: str) -> str:
@@ -155,6 +169,9 @@ def _bodies(story: Sequence[Step]) -> tuple[list[object], set[int]]:
     found: list[object] = []
     given_up: set[int] = set()
     for each in story:
+        if isinstance(each, Aside):
+            found += [each.body, *each.placed]
+            continue
         if not isinstance(each, Chapter):
             found.append(each)
             continue
@@ -183,21 +200,28 @@ class _Player:
         self._chapter: Chapter | None = None
         self._number = 0
         self._turn = -1
+        self._overflowed = set[int]()
+        self._later: list[tuple[str, ModelIdentity | None, list[EntryBody]]] = []
+        """Summaries that the story has from here on, and what it has behind each of them."""
+        self._now = ""
 
-    def agent(self, agent: Agent[Any, Any]) -> Agent[Any, Any]:
+    def agent(self, agent: Agent[Any, Any], *, summaries: bool) -> Agent[Any, Any]:
         """The declarations of ``agent`` with the model and the outcomes of the story."""
         played = copy.copy(agent)
-        played.models = {identity: _PlayedModel(identity, self) for identity in agent.models}
+        played.models = {identity: _PlayedModel(model, self) for identity, model in agent.models.items()}
         played.model = played.models[agent.model.identity]
         played.hooks = ()  # what they said is in the story; only follow-ups have to be said again
         if any(each.point == "before_finish" for each in agent.hooks):
             played.hooks = (hook("before_finish", self.follow_ups),)
+        if summaries:
+            played.hooks += (hook("before_compaction", self.summary),)
         played.tools = {name: _PlayedTool(each, self) for name, each in agent.tools.items()}
         return played
 
     async def play(self, lane: AgentLane[Any, Any], number: int, chapter: Chapter) -> None:
         """One operation, from accept to its end."""
         self._lane, self._chapter, self._number, self._turn = lane, chapter, number, -1
+        self._overflowed = set(chapter.overflowed)
         try:
             admitted = await self._admit(lane, chapter)
         except RequestConflict:  # without interruption the one before completed: an abort came behind its last answer
@@ -223,9 +247,16 @@ class _Player:
     async def answer(self, request: ModelRequest) -> AssistantMessage:
         """The next answer of the chapter; where it has none, the end that the operation had."""
         lane, chapter = self._lane, self._chapter
+        if request.purpose == "summary":
+            return self._summarized(request)
         assert lane is not None and chapter is not None
+        shown = [_shown(each) for each in request.messages]
+        self._verdict.asked.setdefault(self._number, []).append(shown)
+        if self._turn + 1 in self._overflowed:
+            self._overflowed.remove(self._turn + 1)
+            raise ModelError("the story has a summary here", kind="context_overflow")
         self._turn += 1
-        self._verdict.shown[self._number, self._turn] = [_shown(each) for each in request.messages]
+        self._verdict.shown[self._number, self._turn] = shown
         if self._turn < len(chapter.turns):
             await self._queue(self._turn + 1)
             return chapter.turns[self._turn].answer
@@ -245,13 +276,58 @@ class _Player:
         assert chapter is not None
         return [body for before, body in chapter.follow_ups if before == self._turn + 1]
 
+    async def play_aside(self, lane: AgentLane[Any, Any], aside: Aside) -> None:
+        """A compaction that somebody asked for, or a navigation: from a path that the story does not know."""
+        self._lane, self._chapter, body = lane, None, aside.body
+        self._later = [(body.summary, body.model, aside.placed if isinstance(body, Compaction) else [])]
+        request: Compact | Navigate = aside.request
+        if isinstance(request, Navigate):
+            there = lane.tip()
+            await lane.append_message(UserMessage(content=(TextPart(text="elsewhere"),)))
+            request = Navigate(there, None, True, request.instructions)
+        result = await lane.run(request, operation_id=_own(aside.result.operation_id))
+        if result.status != aside.result.status:
+            self._verdict.complaints.append(
+                f"I13: operation {aside.result.operation_id} is {aside.result.status}, and ends {result.status} "
+                "without interruption"
+            )
+        if isinstance(body, BranchSummary):
+            for each in aside.placed:
+                await _append(lane, each)
+
+    async def summary(self, info: Any) -> Decline | SummaryText | None:
+        """Whether the story has a summary here, and whether a model made it."""
+        if not self._later:
+            return Decline("the story has no summary here")
+        self._now, model, behind = self._later.pop(0)
+        await self._queued(behind)
+        return SummaryText(self._now) if model is None else None
+
+    def _summarized(self, request: ModelRequest) -> AssistantMessage:
+        self._verdict.summarized.setdefault(self._now, []).append([_shown(each) for each in request.messages])
+        return AssistantMessage(content=(TextPart(text=self._now),), stop_reason="stop")
+
     async def _queue(self, turns: int) -> None:
         """Queue what the story has placed after so many answers: writes, then what the model is asked again for."""
+        chapter = self._chapter
+        assert chapter is not None
+        bodies: list[EntryBody] = []
+        first = bodies
+        self._later = []
+        for each in chapter.placed_at(turns):
+            if isinstance(each, Compaction):
+                bodies = []
+                self._later.append((each.summary, each.model, bodies))
+            else:
+                bodies.append(each)
+        await self._queued(first, turns)
+
+    async def _queued(self, bodies: Sequence[EntryBody], turns: int = 0) -> None:
         lane, chapter = self._lane, self._chapter
-        assert lane is not None and chapter is not None
-        bodies = chapter.placed_at(turns)
+        assert lane is not None
+        bodies = list(bodies)
         input: list[UserMessage] = []
-        if chapter.result.status != "completed" or turns < len(chapter.turns):
+        if chapter is not None and (chapter.result.status != "completed" or turns < len(chapter.turns)):
             while bodies and isinstance(bodies[-1], UserMessage):
                 input.insert(0, bodies[-1])
                 bodies.pop()
@@ -289,17 +365,17 @@ def _shown(message: Message) -> Message:
 
 
 class _PlayedModel:
-    def __init__(self, identity: ModelIdentity, player: _Player) -> None:
-        self._identity = identity
+    def __init__(self, inner: Model, player: _Player) -> None:
+        self._inner = inner
         self._player = player
 
     @property
     def identity(self) -> ModelIdentity:
-        return self._identity
+        return self._inner.identity
 
     @property
     def limits(self) -> ModelLimits:
-        return ModelLimits()
+        return self._inner.limits
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
         yield await self._player.answer(request)

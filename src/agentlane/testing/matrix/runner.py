@@ -24,6 +24,7 @@ from agentlane.testing.matrix.report import CrashFailure, CrashMatrixError, Cras
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.stops import WAYS, How, Stop, Stops, parse_stops
 from agentlane.testing.matrix.stores import Place, StoreChoice, StoreMaker, chosen_stores, made_in
+from agentlane.testing.matrix.summarized import exhausted
 
 HANG_S = 300
 """A history that takes longer hangs. It never decides anything else: nothing in one waits for time to pass."""
@@ -296,9 +297,15 @@ class _Run:
         if self._reference is not None:
             if self._scenario.steady:
                 hooked = history.asks("after_response")
+                completed = all(each.status == "completed" for each in history.results)
                 found += [
                     each + OTHERWISE
-                    for each in differs_from_reference(ended.stories, self._reference.stories, hooked=hooked)
+                    for each in differs_from_reference(
+                        ended.stories,
+                        self._reference.stories,
+                        hooked=hooked,
+                        summarized=completed and not exhausted(history),
+                    )
                 ]
             stopped = any(stop.how == "abort" for stops in history.stops for stop in stops)
             if ended.aborts and not stopped and not self._reference.aborts:  # else the act aborts by itself

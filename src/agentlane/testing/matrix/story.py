@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from agentlane.data import codec
-from agentlane.data.entries import Custom, Entry, EntryBody
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
+from agentlane.data.requests import Compact, Navigate
 from agentlane.data.results import OperationResult
 from agentlane.ids import correction_id, is_follow_up
 
@@ -43,6 +44,16 @@ class Chapter:
     follow_ups: list[tuple[int, UserMessage]] = field(default_factory=list)
     """What hooks put behind answers, each with the number of answers before it."""
     placed: list[tuple[int, EntryBody]] = field(default_factory=list)
+    """Summaries of what was shown before among it."""
+    overflowed: set[int] = field(default_factory=set)
+    """Numbers of answers behind which a request was too long, and a summary came."""
+    cut: bool = False
+    """Whether its path does not go on to its end: the lane went elsewhere from inside of it."""
+
+    @property
+    def summaries(self) -> list[Compaction]:
+        """What was summarized in it."""
+        return [body for _, body in self.placed if isinstance(body, Compaction)]
 
     def placed_at(self, turns: int) -> list[EntryBody]:
         """What was placed after so many answers and before the next."""
@@ -60,7 +71,18 @@ class Chapter:
         return bodies
 
 
-Step: TypeAlias = Chapter | EntryBody
+@dataclass
+class Aside:
+    """A settled operation that is no run and left a summary: a compaction that somebody asked for, or a navigation.
+    ``placed`` is what came behind the summary before the next input."""
+
+    result: OperationResult
+    request: Compact | Navigate
+    body: Compaction | BranchSummary
+    placed: list[EntryBody] = field(default_factory=list)
+
+
+Step: TypeAlias = Chapter | Aside | EntryBody
 """An operation, or an entry that was appended outside of one."""
 
 
@@ -71,14 +93,30 @@ def is_kept(body: EntryBody) -> bool:
 
 def is_placed(body: EntryBody) -> bool:
     """Whether an entry of an operation, but for its input, was queued: it is no model's answer and no result."""
-    return isinstance(body, UserMessage | Custom) or (
+    return isinstance(body, UserMessage | Custom | Compaction) or (
         isinstance(body, AssistantMessage) and is_kept(body) and body.model is None
     )
 
 
 def kept(path: Sequence[Entry]) -> list[EntryBody]:
     """The bodies of a path as models are shown them, without what names entries of this one session."""
-    return [plain(each.body) for each in path if is_kept(each.body)]
+    return [plain(body) for _, body in _located(path) if is_kept(body)]
+
+
+def _located(path: Sequence[Entry]) -> Iterator[tuple[Entry, EntryBody]]:
+    """The entries with their bodies, in which summaries say how many entries they keep and not which one is the first."""
+    count, at = 0, dict[str, int]()
+    for entry in path:
+        at[entry.id] = count
+        body = entry.body
+        if isinstance(body, Compaction):
+            kept_from = None if body.kept_from is None else f"the last {count - at[body.kept_from]}"
+            body = replace(body, kept_from=kept_from)
+        elif isinstance(body, BranchSummary):
+            body = replace(body, left="")
+        if is_kept(body) and not isinstance(body, Compaction):
+            count += 1
+        yield entry, body
 
 
 def plain(body: EntryBody) -> EntryBody:
@@ -86,26 +124,40 @@ def plain(body: EntryBody) -> EntryBody:
     return replace(body, answers=()) if isinstance(body, AssistantMessage) else body
 
 
-def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: Collection[str]) -> list[Step]:
-    """The story of a path of the lane that has, or had, these names, root first.
+def tell(
+    path: Sequence[Entry],
+    results: Mapping[str, OperationResult],
+    lanes: Collection[str],
+    requests: Mapping[str, Compact | Navigate] | None = None,
+) -> list[Step]:
+    """The story of a path of the lane that has, or had, these names, root first. ``requests`` are those of operations
+    that are no runs.
 
     Results that an accept gave to a batch left open belong to no chapter.
     """
     mine = sorted((each for each in results.values() if each.lane in lanes), key=lambda each: each.started_at)
     by_input = {id: result for result in mine if result.retry_of is None for id in result.inputs}
     retries = [result for result in mine if result.retry_of is not None]
+    by_summary = {each.summary: each for each in mine if each.summary is not None}
     story: list[Step] = []
     chapter: Chapter | None = None
+    aside: Aside | None = None
     answer = ""
-    for entry in path:
-        body = entry.body
+    for entry, body in _located(path):
         if entry.id in by_input:
             if chapter is None or chapter.result is not by_input[entry.id]:
                 chapter = Chapter(by_input[entry.id])
                 story.append(chapter)
+                aside = None
             if isinstance(body, UserMessage):
                 chapter.inputs.append(body)
                 chapter.asked.append(body)
+        elif entry.id in by_summary and isinstance(body, Compaction | BranchSummary):
+            result = by_summary[entry.id]
+            aside, chapter = Aside(result, (requests or {})[result.operation_id], body), None
+            story.append(aside)
+        elif aside is not None:
+            aside.placed.append(plain(body))
         elif chapter is None:
             if not isinstance(body, ToolResultMessage) and is_kept(body):
                 story.append(plain(body))
@@ -114,6 +166,11 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: C
         elif isinstance(body, UserMessage) and is_follow_up(entry.id):
             chapter.follow_ups.append((len(chapter.turns), body))
         elif is_placed(body):
+            if isinstance(body, Compaction) and any(
+                at == len(chapter.turns) and each.error is not None and each.error.code == "context_overflow"
+                for at, each in chapter.failed
+            ):
+                chapter.overflowed.add(len(chapter.turns))
             chapter.placed.append((len(chapter.turns), plain(body)))
         elif isinstance(body, AssistantMessage):
             if is_kept(body):
@@ -126,7 +183,29 @@ def tell(path: Sequence[Entry], results: Mapping[str, OperationResult], lanes: C
         while chapter is not None and entry.id == chapter.result.to_tip:
             chapter = _tried_again(chapter, retries)
             story += [] if chapter is None else [chapter]
+    there = {entry.id for entry in path}
+    for each in chapters(story):
+        each.cut = each.result.to_tip not in there
     return story
+
+
+def uncut(story: Sequence[Step]) -> list[Step]:
+    """What comes before the first operation that the lane left before its end: all that can be played again."""
+    for index, each in enumerate(story):
+        if isinstance(each, Chapter) and each.cut:
+            return list(story[:index])
+    return list(story)
+
+
+def summaries(story: Sequence[Step]) -> list[str]:
+    """The texts of all summaries, in order."""
+    found: list[str] = []
+    for each in story:
+        if isinstance(each, Chapter):
+            found += [body.summary for body in each.summaries]
+        elif isinstance(each, Aside):
+            found.append(each.body.summary)
+    return found
 
 
 def _tried_again(chapter: Chapter, retries: list[OperationResult]) -> Chapter | None:
@@ -150,7 +229,9 @@ def encoded(story: Sequence[Step]) -> bytes:
         if isinstance(each, Chapter):
             turns = [[plain(turn.answer), *(body for _, body in turn.results), turn.correction] for turn in each.turns]
             ended = [each.result.status, each.result.code, each.result.retry_of]
-            parts.append([*ended, each.inputs, turns, each.follow_ups, each.placed])
+            parts.append([*ended, each.inputs, turns, each.follow_ups, each.placed, sorted(each.overflowed)])
+        elif isinstance(each, Aside):
+            parts.append([each.request, each.body, each.placed])
         else:
             parts.append(each)
     return codec.encode(parts)

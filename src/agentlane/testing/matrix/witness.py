@@ -14,7 +14,7 @@ from typing import Any
 from agentlane.agent import Agent
 from agentlane.data.messages import AssistantMessage, Message, ModelIdentity
 from agentlane.data.operations import ReplayPolicy
-from agentlane.model import Model, ModelLimits, ModelRequest, StreamItem
+from agentlane.model import Model, ModelError, ModelLimits, ModelRequest, StreamItem
 from agentlane.testing.matrix.family import with_tools
 from agentlane.testing.matrix.hooked import Hooked, untouched_by, watched
 from agentlane.tool import NotStarted, Tool
@@ -44,7 +44,7 @@ class Start:
 
 @dataclass
 class Asked:
-    """One request to a model: what it was shown, and its settled answer if it gave one."""
+    """One request to a model: what it was shown, and its settled answer if it gave one; whether it failed instead."""
 
     life: int
     operation_id: str
@@ -53,6 +53,9 @@ class Asked:
     untouched: Sequence[Message] = ()
     """What it would have been shown without hooks."""
     answer: AssistantMessage | None = None
+    purpose: str = "answer"
+    instructions: str = ""
+    failed: bool = False
 
 
 class Witness:
@@ -195,8 +198,11 @@ class _WatchedModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
         sent = tuple(request.messages)
-        untouched = untouched_by(self._witness.hooked, self._life, request.operation_id, sent)
+        untouched: Sequence[Message] = sent
+        if request.purpose == "answer":
+            untouched = untouched_by(self._witness.hooked, self._life, request.operation_id, sent)
         asked = Asked(self._life, request.operation_id, request.attempt, sent, untouched)
+        asked.purpose, asked.instructions = request.purpose, request.instructions
         self._witness.asked.append(asked)
         stream = self._inner.stream(request)
         try:
@@ -204,6 +210,9 @@ class _WatchedModel:
                 if isinstance(item, AssistantMessage):
                     asked.answer = item
                 yield item
+        except ModelError:
+            asked.failed = True
+            raise
         finally:
             close = getattr(stream, "aclose", None)
             if close is not None:
