@@ -33,6 +33,7 @@ KINDS: dict[str, codec.Kind[Any]] = {
     addresses.OP_ANSWER: codec.JSON,
     addresses.OP_DECISION: codec.DECISION,
     addresses.OP_RETURNED: codec.RETURNED,
+    addresses.OP_PREP: codec.PREP,
     addresses.PENDING_APPROVAL: codec.APPROVAL,
     addresses.PENDING_ENTRY: codec.BODY,
     addresses.PENDING_OUTPUT: codec.PROGRESS,

@@ -162,8 +162,9 @@ class Mending:
             rows = [self._entries.rows.get(entry, NOWHERE) for entry in meta.inputs]
             if id in closed:
                 continue
-            if self._trusted_from and any(
-                row == NOWHERE or self._entries.seqs[row] < self._trusted_from for row in rows
+            # Of an operation without input, as a compaction is, nothing says when it began.
+            if self._trusted_from and (
+                not rows or any(row == NOWHERE or self._entries.seqs[row] < self._trusted_from for row in rows)
             ):
                 closed[id] = f"something that was written since operation {id} began is lost"
             elif any(entry in self._entries.unreadable for entry in meta.inputs):

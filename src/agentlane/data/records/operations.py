@@ -19,6 +19,8 @@ from agentlane.data.operations import (
     OperationState,
     OutcomeReady,
     Placed,
+    Summarizing,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -33,7 +35,7 @@ from agentlane.ids import call_id, usage_id
 
 PARTS = (
     *(addresses.OP_CONFIG, addresses.OP_STATE, addresses.OP_ARGS, addresses.OP_MEMO, addresses.OP_ANSWER),
-    *(addresses.OP_DECISION, addresses.OP_RETURNED, addresses.PENDING_OUTPUT),
+    *(addresses.OP_DECISION, addresses.OP_RETURNED, addresses.OP_PREP, addresses.PENDING_OUTPUT),
 )
 """Namespaces of values whose key begins with the operation that they are of."""
 
@@ -226,6 +228,8 @@ class OperationRecords:
                 if state.response_id in entries or usage_id(state.response_id) in usage_ids:
                     text = f"the reserved answer {state.response_id} of operation {id} is there already"
                     faults.add("reserved_id", f"entry {state.response_id}", text, id)
+            if isinstance(state, Summarizing | SummaryWait):
+                self._check_summary(id, state, usage_ids)
             if not isinstance(state, Tools):
                 continue
             for index, call in enumerate(state.calls):
@@ -244,6 +248,15 @@ class OperationRecords:
         self._check_pending(staged, inbox)
         self._check_sides(sides, calls, frames)
         self._check_asked(asked)
+
+    def _check_summary(self, id: str, state: Summarizing | SummaryWait, usage_ids: set[str]) -> None:
+        """What a summary is made of is there, and neither the summary nor what its request costs is. # I4"""
+        if f"{id}|{state.task}" not in self.parts[addresses.OP_PREP]:
+            self._fault(id, f"operation {id} makes the summary {state.task}, and what of is nowhere")
+        used = isinstance(state, Summarizing) and usage_id(state.response_id) in usage_ids
+        if used or state.task in self._conversation:
+            text = f"the reserved summary {state.task} of operation {id}, or what it costs, is there already"
+            self._faults.add("reserved_id", f"entry {state.task}", text, id)
 
     def _check_pending(self, staged: dict[str, str], inbox: InboxRecords) -> None:
         faults = self._faults
@@ -276,6 +289,10 @@ class OperationRecords:
         for key in self.parts[addresses.OP_ARGS]:
             if key not in calls:
                 self._side(addresses.OP_ARGS, key, "of no call of an open batch")
+        made = {f"{id}|{each.task}" for id, each in self.states.items() if isinstance(each, Summarizing | SummaryWait)}
+        for key in self.parts[addresses.OP_PREP]:
+            if key not in made:
+                self._side(addresses.OP_PREP, key, "of no summary that is being made")
         for key in self.frames:
             if key not in frames:
                 self._side(addresses.PENDING_FRAMES, key, "of no open request")
