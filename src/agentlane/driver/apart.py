@@ -85,7 +85,7 @@ async def _base(runtime: Runtime, tip: str | None, target: str | None) -> str | 
             found = await way.next()
             if found is not None and found in other.seen:
                 return found
-        if all(way.over for way in ways):
+        if all(way.ended for way in ways):
             return None
 
 
@@ -97,14 +97,19 @@ class _Way:
         self._start = start
         self._page: list[str] = []
         self._last: str | None = None
+        self._over = False
         self.seen: set[str] = set()
-        self.over = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether its first entry was seen."""
+        return self._over and not self._page
 
     async def next(self) -> str | None:
-        if not self._page and not self.over:
+        if not self._page and not self._over:
             rows = await self._runtime.storage.path(self._start, limit=PAGE, after=self._last, payloads=False)
             self._page = [row.id for row in reversed(rows)]
-            self.over = len(rows) < PAGE
+            self._over = len(rows) < PAGE
             self._last = rows[-1].id if rows else self._last
         if not self._page:
             return None
