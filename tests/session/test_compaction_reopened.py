@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -315,7 +316,7 @@ async def test_totals_never_fall(place: Place) -> None:
     look(session, 0)
     by_lane = [each.row.kind for each in await session.usage()]
     assert by_lane == ["attempt", "attempt", "summary", "summary", "attempt"]
-    for one, next_ in zip(totals, totals[1:], strict=False):
+    for one, next_ in itertools.pairwise(totals):
         assert next_.input_tokens >= one.input_tokens and next_.cost_nanos >= one.cost_nanos
 
 
