@@ -36,7 +36,7 @@ from agentlane.machine.facts import (
     SummaryInterrupted,
     SummaryRefused,
 )
-from agentlane.machine.rules import Rules, backoff_ms, error_of, require
+from agentlane.machine.rules import Rules, backoff_ms, error_of, require, turns_of
 from agentlane.machine.summaries import checked_summary
 
 SHORTER_MAX = 6
@@ -164,12 +164,12 @@ def move_lane(state: Navigating, fact: Navigated, rules: Rules) -> Step:
 
 def finish_waiting(state: SummaryWait | Navigating, fact: Fact, rules: Rules) -> Step:
     require(state.cancel_requested_at is not None, "the operation is not about to end", state)
-    return Step(None, (*_dropped(state), End("aborted", state.turn, state.answer)), boundary="terminal")
+    return Step(None, (*_dropped(state), End("aborted", turns_of(state), state.answer)), boundary="terminal")
 
 
 def fail_waiting(state: SummaryWait | Navigating, fact: Any, rules: Rules) -> Step:
     require(state.cancel_requested_at is None, "an abort is asked for: it ends aborted", state)  # I8
-    ended = End("failed", state.turn, state.answer, code=fact.error.code, error=fact.error)
+    ended = End("failed", turns_of(state), state.answer, code=fact.error.code, error=fact.error)
     return Step(None, (*_dropped(state), ended), boundary="terminal")
 
 
@@ -219,14 +219,14 @@ def _without(
     if reason == "overflow" and state.overflow is not None:
         told = f"{state.overflow.message}; what it showed could not be summarized: {error.message}"
         error = replace(state.overflow, message=told)
-        ended = End("failed", state.turn + 1, state.trigger, code=error.code, error=error)
+        ended = End("failed", turns_of(state), state.trigger, code=error.code, error=error)
     else:
         ended = End("failed", state.turn, state.answer, code=error.code, error=error)
     return Step(None, (*changes, ended), boundary=boundary)
 
 
 def _aborted(state: Summarizing, spent: SpendSummary, boundary: str) -> Step:
-    ended = End("aborted", state.turn, state.answer)
+    ended = End("aborted", turns_of(state), state.answer)
     return Step(None, (spent, DropPreparation(state.task), ended), boundary=boundary)
 
 
