@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentlane.data.messages import ErrorInfo
 from agentlane.data.operations import Checkpoint, Summarizing, SummaryWait
@@ -18,11 +19,14 @@ from agentlane.machine.facts import (
     ModelUnavailable,
     RequestIntended,
     Summarized,
+    SummaryGiven,
+    SummaryIntended,
     SummaryInterrupted,
     SummaryRefused,
 )
+from agentlane.machine.planning import AskModel, View, Waiting, plan
 from agentlane.machine.table import step
-from tests.machine.build import GONE, LATER, LIMIT, REFUSED, answer, rules
+from tests.machine.build import GONE, LATER, LIMIT, OVERLOADED, REFUSED, answer, rules
 
 RULES = rules()
 TOO_LONG = ErrorInfo(code="context_overflow", message="too long")
@@ -76,3 +80,30 @@ def test_a_turn_whose_request_was_too_long_counts_once_wherever_the_run_ends(sta
         assert isinstance(changes[-1], End) and changes[-1].turns == 3
     else:
         assert after.turn == 3
+
+
+STEERED = Checkpoint(next="respond", trigger="s0", turn=2, placed=True)
+GIVEN = Summarized(answer(text="said"), now=0, jitter=0.0)
+BUSY = Summarized(answer(stop_reason="error", error=OVERLOADED), now=0, jitter=0.0)
+INTENDED = SummaryIntended("s", "threshold", "r")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [SummaryRefused("threshold", REFUSED)],
+        [SummaryGiven("s", "threshold", "mine")],
+        [INTENDED, GIVEN],
+        [INTENDED, WITHOUT],
+        [INTENDED, BUSY, INTENDED, GIVEN],
+        [INTENDED, BUSY, SummaryRefused("threshold", GONE)],
+        [INTENDED, SummaryInterrupted("r2", now=0, jitter=0.0), GIVEN],
+    ],
+)
+def test_one_steer_for_each_request_stays_one_if_something_is_summarized_before_it(facts: list[Fact]) -> None:
+    one = replace(RULES, steering="one")
+    after: Any = STEERED
+    for fact in facts:
+        after = step(after, fact, one).state
+
+    assert plan(after, View(now=9_000, waiting=Waiting(steers=1)), one) == AskModel()

@@ -62,6 +62,7 @@ def intend_summary(state: Checkpoint | SummaryWait, fact: SummaryIntended, rules
             answer=state.answer,
             overflow=state.overflow,
             unsummarized=state.unsummarized,
+            placed=state.placed,
         )
     else:
         require((fact.task, fact.reason) == (state.task, state.reason), "another summary is waited for", state)
@@ -79,6 +80,7 @@ def intend_summary(state: Checkpoint | SummaryWait, fact: SummaryIntended, rules
             answer=state.answer,
             overflow=state.overflow,
             unsummarized=state.unsummarized,
+            placed=state.placed,
         )
     return Step(after, effects=(_request(after),), boundary="summary_intent")
 
@@ -197,6 +199,7 @@ def _placed(state: Before, reason: SummaryReason, task: str, changes: tuple[Chan
         overflow=state.overflow,
         compacted=reason != "manual",
         unsummarized=state.unsummarized,
+        placed=state.placed,
     )
     return Step(after, (*changes, placed), boundary="summary")
 
@@ -214,6 +217,7 @@ def _without(
             overflow=state.overflow,
             compacted=True,
             unsummarized=True,
+            placed=state.placed,
         )
         return Step(after, changes, boundary=boundary)
     if reason == "overflow" and state.overflow is not None:
@@ -246,6 +250,7 @@ def _wait(state: Summarizing, not_before: int, error: ErrorInfo, spent: SpendSum
         answer=state.answer,
         overflow=state.overflow,
         unsummarized=state.unsummarized,
+        placed=state.placed,
     )
     return Step(waiting, (spent,), boundary="summary_failed")
 
