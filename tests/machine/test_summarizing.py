@@ -16,6 +16,7 @@ from agentlane.machine.facts import (
     Fact,
     Failed,
     Finished,
+    IllegalStep,
     ModelUnavailable,
     RequestIntended,
     Summarized,
@@ -24,7 +25,7 @@ from agentlane.machine.facts import (
     SummaryInterrupted,
     SummaryRefused,
 )
-from agentlane.machine.planning import AskModel, View, Waiting, plan
+from agentlane.machine.planning import AskModel, SummaryView, View, Waiting, plan
 from agentlane.machine.table import step
 from tests.machine.build import GONE, LATER, LIMIT, OVERLOADED, REFUSED, answer, rules
 
@@ -107,3 +108,14 @@ def test_one_steer_for_each_request_stays_one_if_something_is_summarized_before_
         after = step(after, fact, one).state
 
     assert plan(after, View(now=9_000, waiting=Waiting(steers=1)), one) == AskModel()
+
+
+@pytest.mark.parametrize("known", ["compacted", "unsummarized"])
+def test_once_looked_at_or_failed_nothing_is_summarized_for_a_request_that_would_be_too_long(known: str) -> None:
+    state = Checkpoint(next="respond", trigger="a1", compacted=known == "compacted", unsummarized=known != "compacted")
+    facts = (INTENDED, SummaryGiven("s", "threshold", "mine"), SummaryRefused("threshold", REFUSED))
+
+    assert plan(state, View(now=0, summary=SummaryView("threshold")), RULES) == AskModel()
+    for fact in facts:
+        with pytest.raises(IllegalStep, match="nothing is to be summarized here"):
+            step(state, fact, RULES)

@@ -177,7 +177,8 @@ def fail_waiting(state: SummaryWait | Navigating, fact: Any, rules: Rules) -> St
 
 def _check_reason(state: Checkpoint, reason: SummaryReason) -> None:
     if state.next == "respond":
-        require(reason == "threshold" and not state.compacted, "nothing is to be summarized here", state)
+        looked = state.compacted or state.unsummarized
+        require(reason == "threshold" and not looked, "nothing is to be summarized here", state)
     elif state.next == "summarize":
         asked = ("overflow",) if state.overflow is not None else ("manual", "navigation")
         require(reason in asked, "a summary for another reason is asked for", state)
