@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import assert_never
+from typing import assert_never, get_args
 
 from agentlane.data.messages import user
 from agentlane.data.operations import (
@@ -14,12 +14,16 @@ from agentlane.data.operations import (
     EffectGranted,
     EffectPending,
     Generating,
+    Navigating,
     OperationState,
     OutcomeReady,
     Placed,
     Planned,
     ReplayPolicy,
     RetryWait,
+    Summarizing,
+    SummaryReason,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingQuestion,
@@ -39,6 +43,7 @@ from agentlane.machine.facts import (
     FollowedUp,
     Interrupted,
     ModelUnavailable,
+    Navigated,
     OutcomesArrived,
     OutputRefused,
     QuestionAnswered,
@@ -47,12 +52,18 @@ from agentlane.machine.facts import (
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
+    Summarized,
+    SummaryGiven,
+    SummaryIntended,
+    SummaryInterrupted,
+    SummaryRefused,
 )
 from agentlane.machine.rules import Rules
 from tests.machine.build import CORRECTION, LIMIT, outcome
 from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, asked_id, question_id, request_id
 
 POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent", "ask")
+REASONS: tuple[SummaryReason, ...] = get_args(SummaryReason)
 
 
 def every_fact(state: OperationState) -> Iterator[Fact]:
@@ -71,6 +82,7 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield QueuedPlaced(())
     yield QueuedPlaced(("w0",))
     yield QueuedPlaced(("w0", "s0"), "s0")
+    yield from _about_summaries(state)
     yield CallsIntended(())
     yield OutcomesArrived(())
     yield CallsNotBegun(())
@@ -103,6 +115,21 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
             yield OutcomesArrived(tuple(outcome(index) for index in indices))
 
 
+def _about_summaries(state: OperationState) -> Iterator[Fact]:
+    """Facts about summaries, for every reason where a summary may come next or is under way."""
+    yield Summarized(FAILURES[0], now=0, jitter=0.0)
+    yield Summarized(ABORTED, now=0, jitter=0.0)
+    yield SummaryInterrupted("r9", now=0, jitter=0.0)
+    yield Navigated()
+    summarizes = isinstance(state, Checkpoint | SummaryWait)
+    for reason in REASONS if summarizes else REASONS[:1]:
+        for task in (state.task, "another") if isinstance(state, SummaryWait) else ("task",):
+            yield SummaryIntended(task, reason, "r9")
+        yield SummaryRefused(reason, LIMIT)
+        yield SummaryGiven("task", reason, "mine")
+        yield SummaryGiven("task", reason, "")
+
+
 def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
     """Whether a state may take a fact."""
     cancelled = state.cancel_requested_at is not None
@@ -112,9 +139,9 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case RequestIntended() | ModelUnavailable():
             return asks and not cancelled
         case FollowedUp(messages):
-            return isinstance(state, Checkpoint) and not asks and not cancelled and bool(messages)
+            return isinstance(state, Checkpoint) and state.next == "finish" and not cancelled and bool(messages)
         case Failed():
-            return isinstance(state, Checkpoint | RetryWait) and not cancelled
+            return isinstance(state, Checkpoint | RetryWait | SummaryWait | Navigating) and not cancelled
         case OutputRefused():
             finishes = isinstance(state, Checkpoint) and state.next == "finish" and state.answer is not None
             return finishes and not cancelled
@@ -125,9 +152,28 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case AbortRequested():
             return not cancelled
         case QueuedPlaced(items):
-            return isinstance(state, Checkpoint) and bool(items) and not cancelled
+            if not isinstance(state, Checkpoint) or state.next == "summarize":
+                return False
+            return bool(items) and not cancelled and (state.next != "end" or fact.trigger is None)
         case Finished():
-            return isinstance(state, Checkpoint | RetryWait) and (cancelled or not asks)
+            ends = isinstance(state, Checkpoint) and state.next in ("finish", "end")
+            return ends or (cancelled and isinstance(state, Checkpoint | RetryWait | SummaryWait | Navigating))
+        case SummaryIntended(task, reason):
+            if isinstance(state, SummaryWait):
+                return (task, reason) == (state.task, state.reason) and not cancelled
+            return _may_summarize(state, reason)
+        case SummaryGiven(_, reason, text):
+            return isinstance(state, Checkpoint) and _may_summarize(state, reason) and bool(text)
+        case SummaryRefused(reason):
+            if isinstance(state, SummaryWait):
+                return reason == state.reason and not cancelled
+            return _may_summarize(state, reason)
+        case Summarized(message):
+            return isinstance(state, Summarizing) and (cancelled or message.stop_reason != "aborted")
+        case SummaryInterrupted():
+            return isinstance(state, Summarizing)
+        case Navigated():
+            return isinstance(state, Navigating) and not cancelled
         case CallsIntended(intended):
             may_start = bool(calls) and all(_may_start(calls[index], policy) for index, policy in intended)
             return may_start and bool(intended) and not cancelled
@@ -166,6 +212,15 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
             return bool(begun) and all(isinstance(call, EffectPending) and not _permitted(call) for call in begun)
         case _:
             assert_never(fact)
+
+
+def _may_summarize(state: OperationState, reason: SummaryReason) -> bool:
+    if not isinstance(state, Checkpoint) or state.cancel_requested_at is not None:
+        return False
+    if state.next == "respond":
+        return reason == "threshold" and not (state.compacted or state.unsummarized)
+    wanted = {"overflow"} if state.overflow is not None else {"manual", "navigation"}
+    return state.next == "summarize" and reason in wanted
 
 
 def _permitted(call: object) -> bool:

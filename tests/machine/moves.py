@@ -18,6 +18,9 @@ from agentlane.data.operations import (
     OperationState,
     Planned,
     RetryWait,
+    Summarizing,
+    SummaryReason,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -41,6 +44,7 @@ from agentlane.machine.facts import (
     IllegalStep,
     Interrupted,
     ModelUnavailable,
+    Navigated,
     Outcome,
     OutcomesArrived,
     OutputRefused,
@@ -51,28 +55,40 @@ from agentlane.machine.facts import (
     ReplayIntended,
     RequestIntended,
     Step,
+    Summarized,
+    SummaryGiven,
+    SummaryIntended,
+    SummaryInterrupted,
+    SummaryRefused,
 )
 from agentlane.machine.planning import (
     AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
+    AskSummary,
     AwaitAnswers,
     CallView,
     DriveChildren,
     DropRequest,
+    DropSummary,
     Fail,
     Finish,
     FollowUp,
     GiveUp,
     Idle,
+    Navigate,
     PlaceQueued,
     PlaceReady,
     RecoverRequest,
+    RecoverSummary,
+    RefuseSummary,
     ReplayCall,
     SettleCalls,
     SleepUntil,
     StartCalls,
+    SummaryView,
+    TakeSummary,
     Verdict,
     View,
     Waiting,
@@ -89,6 +105,7 @@ from tests.machine.world import (
     LIVE,
     LOST_KINDS,
     MISSING,
+    NO_SUMMARIES,
     NOT_BEGUN,
     NOT_SENT,
     PLAIN,
@@ -103,6 +120,9 @@ from tests.machine.world import (
     asked_id,
     question_id,
     request_id,
+    summary_request_id,
+    task_id,
+    written_summaries,
 )
 
 
@@ -171,7 +191,7 @@ class Moves:
     def _possible_verdicts(self, world: World) -> list[tuple[Verdict, bool]]:
         """The verdicts that are possible here, each with whether what it starts is a barrier."""
         processes = tuple((call.process, call.alone) for call in world.calls)
-        key = (world.state, processes, world.cut, world.request, world.corrections, world.waiting)
+        key = (world.state, processes, world.cut, world.request, world.corrections, world.waiting, world.task)
         known = self._verdicts.get(key)
         if known is not None:
             return known
@@ -188,8 +208,10 @@ class Moves:
 
     def _views(self, world: World, state: OperationState) -> Iterator[tuple[View, Rules]]:
         if not isinstance(state, Tools):
-            nows = (0, state.not_before - 1, state.not_before) if isinstance(state, RetryWait) else (0,)
-            for now, (problem, limit) in product(nows, ((None, None), (UNAVAILABLE, None), (None, LIMIT))):
+            waits = isinstance(state, RetryWait | SummaryWait)
+            nows = (0, state.not_before - 1, state.not_before) if waits else (0,)
+            situations = product(nows, ((None, None), (UNAVAILABLE, None), (None, LIMIT)), self._summaries(world))
+            for now, (problem, limit), summary in situations:
                 live, not_begun = world.request in LIVE, world.request == "not_begun"
                 view = View(
                     now=now,
@@ -198,6 +220,7 @@ class Moves:
                     model_problem=problem,
                     limit=limit,
                     waiting=Waiting(*world.waiting),
+                    summary=summary,
                 )
                 yield view, self.scope.rules
                 if self.scope.hooks:
@@ -220,6 +243,17 @@ class Moves:
             for rules in self._rooms if starting else self._rooms[-1:]:
                 for held in _held(world):
                     yield replace(view, held=held) if held else view, rules
+
+    def _summaries(self, world: World) -> tuple[SummaryView | None, ...]:
+        """What may be told of a summary: that one is asked for or due, that there will be none, or the whole of it."""
+        state = world.state
+        if not self.scope.shorter or not isinstance(state, Checkpoint) or state.next not in ("respond", "summarize"):
+            return (None,)
+        reason: SummaryReason = "threshold"
+        if state.next == "summarize":
+            reason = "overflow" if world.overflowed else "navigation" if world.kind == "navigation" else "manual"
+        told = SummaryView(reason), SummaryView(reason, refused=DECLINED), SummaryView(reason, given="mine")
+        return told if state.next == "summarize" else (None, *told)
 
     def _kinds(self, world: World, call: CallState, happened: Call) -> tuple[CallView, ...]:
         """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
@@ -254,15 +288,23 @@ class Moves:
     def _request_moves(self, world: World) -> Iterator[Move]:
         if world.request == "intended":
             yield Move("the request is sent", world._replace(request="running"))
+        elif world.request == "running" and isinstance(world.state, Summarizing):
+            for message in written_summaries(self.scope, world):
+                retried = message.stop_reason == "error" or message in NO_SUMMARIES
+                for fallback in (None, *(range(world.task.model + 1, self.scope.models) if retried else ())):
+                    written = Summarized(message, now=0, jitter=0.0, fallback=fallback)
+                    yield Move(written, self._taken(world, written))
         elif world.request == "running":
             for message in answers(self.scope, world):
                 failed = message.stop_reason == "error"
                 for fallback in (None, *(range(world.model + 1, self.scope.models) if failed else ())):
-                    fact = Answered(message, now=0, jitter=0.0, fallback=fallback)
-                    yield Move(fact, self._taken(world, fact))
+                    for summarize in (False, True) if self.scope.shorter and failed else (False,):
+                        fact = Answered(message, now=0, jitter=0.0, fallback=fallback, summarize=summarize)
+                        yield Move(fact, self._taken(world, fact))
         elif world.request == "withdrawn":
-            fact = Answered(NOT_SENT, now=0, jitter=0.0)
-            yield Move(fact, self._taken(world, fact))
+            kind = Summarized if isinstance(world.state, Summarizing) else Answered
+            unsent = kind(NOT_SENT, now=0, jitter=0.0)
+            yield Move(unsent, self._taken(world, unsent))
 
     def _call_moves(self, world: World) -> Iterator[Move]:
         state = world.state
@@ -352,12 +394,29 @@ def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[fro
     here = (None, *range(models)) if models > 1 else (None,)
     match verdict:
         case AskModel():
-            turn = world.turn + 1 if world.requests == 0 else world.turn
-            return [RequestIntended(request_id(turn, world.requests + 1), index) for index in here]
+            turn = world.turn + 1 if world.requests == 0 and not world.overflowed else world.turn
+            id = request_id(turn, world.requests + 1, again=world.overflowed)
+            return [RequestIntended(id, index) for index in here]
         case RecoverRequest():
             return [*(_interrupted(world, None, index) for index in here), _interrupted(world, UNAVAILABLE)]
         case DropRequest():
             return [Answered(NOT_SENT, now=0, jitter=0.0)]
+        case AskSummary(reason):
+            task = world.task.id or task_id(reason, _trigger(world))
+            id = summary_request_id(task, world.task.requests + 1)
+            return [SummaryIntended(task, reason, id, index) for index in here]
+        case TakeSummary(reason, text):
+            return [SummaryGiven(task_id(reason, _trigger(world)), reason, text)]
+        case RefuseSummary(reason, error):
+            return [SummaryRefused(reason, error)]
+        case RecoverSummary():
+            id = summary_request_id(world.task.id, world.task.requests + 1)
+            again = [SummaryInterrupted(id, now=0, jitter=0.0, model_index=index) for index in here]
+            return [*again, SummaryInterrupted(id, now=0, jitter=0.0, unavailable=UNAVAILABLE)]
+        case DropSummary():
+            return [Summarized(NOT_SENT, now=0, jitter=0.0)]
+        case Navigate():
+            return [Navigated()]
         case StartCalls(calls, children):  # the driver takes both steps in one commit
             return [ChildrenStarted(children)] if children else [CallsIntended(calls)]
         case ReplayCall(index, policy):
@@ -392,6 +451,11 @@ def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[fro
             assert_never(verdict)
 
 
+def _trigger(world: World) -> str:
+    """What is to be answered; where it is not a checkpoint nothing is."""
+    return world.state.trigger if isinstance(world.state, Checkpoint) else ""
+
+
 def _part_placed(part: list[str], verdict: PlaceQueued) -> QueuedPlaced:
     trigger = None if part[-1].startswith("w") else part[-1]
     more = verdict.follow_ups > 0 and len(part) < verdict.writes + verdict.steers + verdict.follow_ups
@@ -399,7 +463,7 @@ def _part_placed(part: list[str], verdict: PlaceQueued) -> QueuedPlaced:
 
 
 def _interrupted(world: World, unavailable: ErrorInfo | None, model_index: int | None = None) -> Interrupted:
-    next_id = request_id(world.turn, world.requests + 1)
+    next_id = request_id(world.turn, world.requests + 1, again=world.overflowed)
     return Interrupted(SAVED_PREFIX, next_id, now=0, jitter=0.0, unavailable=unavailable, model_index=model_index)
 
 
@@ -426,6 +490,7 @@ def _placements(world: World) -> Iterator[ReadyPlaced]:
 REAL: tuple[ToolResultMessage, ...] = tuple(result(index, "real") for index in range(4))
 DENIED: tuple[ToolResultMessage, ...] = tuple(result(index, "denied") for index in range(4))
 SAID_MORE = UserMessage(content=(TextPart(text="and this?"),))
+DECLINED = ErrorInfo(code="compaction_declined", message="not now")
 HOOK_FAILED = ErrorInfo(code="hook_failed", message="a hook said so")
 HOOKED: tuple[ToolResultMessage, ...] = tuple(result(index, "hooked") for index in range(4))
 _GIVEN: dict[tuple[int, str], ToolResultMessage] = {}
