@@ -447,9 +447,10 @@ def _summary_place(state: Checkpoint) -> Place:
 
 
 def _is_first(state: OperationState) -> bool:
-    """Whether a run has not asked its model yet."""
-    first = isinstance(state, Checkpoint) and state.turn == 0 and state.next == "respond"
-    return first and isinstance(state, Checkpoint) and state.overflow is None
+    """Whether a run has not asked its model yet, for a summary neither."""
+    if not isinstance(state, Checkpoint) or state.turn or state.next != "respond":
+        return False
+    return state.overflow is None and not state.compacted
 
 
 def _request_place(state: OperationState, ahead: int) -> Place:
