@@ -151,6 +151,8 @@ class RecordCheck:
                 operations.configs[key] = record
             case addresses.OP_STATE:
                 operations.states[key] = record
+            case addresses.OP_PREP:
+                operations.preps[key] = record
             case addresses.OP_RETURNED:
                 self.inbox.take_returned(key, record)
             case addresses.PENDING_APPROVAL:
