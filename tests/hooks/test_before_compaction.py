@@ -14,6 +14,7 @@ from agentlane import (
     Compaction,
     CompactionPolicy,
     Decline,
+    FollowUp,
     Navigate,
     Session,
     SessionClosed,
@@ -292,3 +293,15 @@ async def test_before_run_that_refuses_stops_the_summary_too(memory: Place) -> N
     lane, result = await ask_for_it(session, Agent(model=model, hooks=[hook("before_run", refuse)]), "threshold")
     assert (result.status, summaries(model)) == ("failed", [])
     assert lane.inspect().operation is None
+
+
+async def test_before_finish_is_not_asked_where_no_answer_ends(memory: Place) -> None:
+    asked = Asked(lambda info: FollowUp("more"))
+    model = lane_agent("manual")[1]
+    session = await memory.open()
+    lane = await session.lane("main", Agent(model=model))
+    await talk(lane, "u1", "u2")
+    lane = await session.lane("main", Agent(model=model, hooks=[hook("before_finish", asked)]))
+    assert (await lane.compact(keep_tokens=0)).status == "completed"
+    assert (await lane.run(Navigate(None, summarize=True))).status == "completed"
+    assert asked.seen == []

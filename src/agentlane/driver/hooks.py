@@ -246,7 +246,8 @@ class Gates:
         if asks and self._before_request:
             place = _request_place(state, 1)
             silent.append((place, partial(self._ask_request, int(place[1]), place[2], state)))
-        if isinstance(verdict, planning.Finish) and self._before_finish and isinstance(state, Checkpoint):
+        ends = isinstance(state, Checkpoint) and state.next == "finish"
+        if isinstance(verdict, planning.Finish) and self._before_finish and ends:
             silent.append((_finish_place(state), partial(self._ask_finish, state)))
         for place, ask in silent:
             if place not in self._said:
