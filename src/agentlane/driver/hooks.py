@@ -246,8 +246,8 @@ class Gates:
         if asks and self._before_request:
             place = _request_place(state, 1)
             silent.append((place, partial(self._ask_request, int(place[1]), place[2], state)))
-        ends = isinstance(state, Checkpoint) and state.next == "finish"
-        if isinstance(verdict, planning.Finish) and self._before_finish and ends:
+        answered = isinstance(verdict, planning.Finish) and bool(self._before_finish)
+        if answered and isinstance(state, Checkpoint) and state.next == "finish":
             silent.append((_finish_place(state), partial(self._ask_finish, state)))
         for place, ask in silent:
             if place not in self._said:
