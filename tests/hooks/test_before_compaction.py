@@ -24,7 +24,7 @@ from agentlane import (
 )
 from agentlane.model import ModelLimits
 from agentlane.testing import ScriptedModel, check_invariants, fail, hold
-from tests.driver.compacting import answers, heads, path, said, shown, summaries, talk
+from tests.driver.compacting import answers, counted, heads, path, said, shown, summaries, talk
 from tests.hooks.asked import GRACE_MS, Asked, Stuck, pass_grace
 from tests.session.places import Place
 
@@ -38,7 +38,7 @@ def lane_agent(reason: str, *hooks: Any, given: Any = "S1", **options: Any) -> t
     script = [said("a1"), said("a2"), *overflow, said("a3"), said("a4")]
     model = ScriptedModel(script, summaries=given, **({} if limits is None else {"limits": limits}))
     options.setdefault("compaction", CompactionPolicy(keep_tokens=120, instructions="always this"))
-    return Agent(model=model, hooks=[hook("before_compaction", each) for each in hooks], **options), model
+    return counted(model, hooks=[hook("before_compaction", each) for each in hooks], **options), model
 
 
 async def ask_for_it(session: Session, agent: Agent[Any, Any], reason: str) -> tuple[Any, Any]:
@@ -168,8 +168,8 @@ async def test_with_on_error_block_it_fails_the_operation(memory: Place) -> None
         raise ValueError("no way")
 
     model = lane_agent("manual")[1]
-    strict = Agent(
-        model=model,
+    strict = counted(
+        model,
         compaction=CompactionPolicy(keep_tokens=120),
         hooks=[hook("before_compaction", say, on_error="block")],
     )
@@ -237,8 +237,8 @@ async def test_hooks_of_requests_are_not_asked_about_a_summarys(memory: Place) -
     """They are for answers: what they would make of the messages or of the answer is no summary's."""
     before, transformed, after = (Asked(lambda info: None) for _ in range(3))
     model = lane_agent("threshold")[1]
-    hooked = Agent(
-        model=model,
+    hooked = counted(
+        model,
         hooks=[hook("before_request", before), hook("transform_context", transformed), hook("after_response", after)],
     )
     session = await memory.open()
@@ -253,8 +253,8 @@ async def test_before_run_is_asked_once_and_before_the_summary(memory: Place, di
     order: list[str] = []
 
     def hooked(model: ScriptedModel) -> Agent[Any, Any]:
-        return Agent(
-            model=model,
+        return counted(
+            model,
             hooks=[
                 hook("before_run", lambda info: order.append("run")),
                 hook("before_compaction", lambda info: order.append("compaction")),
@@ -290,7 +290,7 @@ async def test_before_run_that_refuses_stops_the_summary_too(memory: Place) -> N
 
     _, model = lane_agent("threshold")
     session = await memory.open()
-    lane, result = await ask_for_it(session, Agent(model=model, hooks=[hook("before_run", refuse)]), "threshold")
+    lane, result = await ask_for_it(session, counted(model, hooks=[hook("before_run", refuse)]), "threshold")
     assert (result.status, summaries(model)) == ("failed", [])
     assert lane.inspect().operation is None
 
@@ -299,9 +299,9 @@ async def test_before_finish_is_not_asked_where_no_answer_ends(memory: Place) ->
     asked = Asked(lambda info: FollowUp("more"))
     model = lane_agent("manual")[1]
     session = await memory.open()
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, "u1", "u2")
-    lane = await session.lane("main", Agent(model=model, hooks=[hook("before_finish", asked)]))
+    lane = await session.lane("main", counted(model, hooks=[hook("before_finish", asked)]))
     assert (await lane.compact(keep_tokens=0)).status == "completed"
     assert (await lane.run(Navigate(None, summarize=True))).status == "completed"
     assert asked.seen == []
