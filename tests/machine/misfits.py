@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from typing import assert_never
 
@@ -55,8 +56,17 @@ from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, as
 POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent", "ask")
 
 
-def every_fact(state: OperationState) -> Iterator[Fact]:
+def every_fact(state: OperationState) -> tuple[Fact, ...]:
     """One of each kind of fact, and those about calls in every way that may fit a state or not."""
+    return _facts_about(len(state.calls) if isinstance(state, Tools) else 1)
+
+
+@cache
+def _facts_about(count: int) -> tuple[Fact, ...]:
+    return tuple(_every_fact(count))
+
+
+def _every_fact(count: int) -> Iterator[Fact]:
     yield RequestIntended(request_id(9, 9))
     yield Answered(FAILURES[0], now=0, jitter=0.0)
     yield Answered(ABORTED, now=0, jitter=0.0)
@@ -78,7 +88,6 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield ChildrenStarted(())
     yield CallsDeferred(())
     yield QuestionsAsked(())
-    count = len(state.calls) if isinstance(state, Tools) else 1
     yield ReadyPlaced()
     yield ReadyPlaced((), frozenset(range(count)))
     for index in range(count):
