@@ -17,6 +17,7 @@ from agentlane.data.operations import (
     OperationState,
     Planned,
     ReplayPolicy,
+    Summarizing,
     Tools,
     WaitingApproval,
     WaitingQuestion,
@@ -126,7 +127,8 @@ class TraceWalk:
             branch = (commit.session_id, key)
             before = None if branch in self._maybe_made else self._tips.get(branch)
             self._maybe_made.discard(branch)
-            reachable = commit.name == "navigate" and self._is_there(commit.session_id, tip)
+            moves = not {"navigate", "navigation"}.isdisjoint(commit.name.split("+"))
+            reachable = moves and self._is_there(commit.session_id, tip)
             if before is not None and tip not in (*before, *inserted) and not reachable:
                 self._found.append(f"I11: commit {commit.number} ({commit.name}) moved branch {key} to {tip}")
             self._tips[branch] = [tip]
@@ -137,7 +139,7 @@ class TraceWalk:
 
     def _request(self, event: Began) -> None:
         for state in self._states.get(event.operation_id, ()):
-            if isinstance(state, Generating) and state.attempt == event.attempt:
+            if isinstance(state, Generating | Summarizing) and state.attempt == event.attempt:
                 return
         self._found.append(f"I6: request {event.number} (attempt {event.attempt}) was sent without its intent")
 

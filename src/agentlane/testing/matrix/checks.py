@@ -37,7 +37,7 @@ from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.story import Chapter, Step, chapters, tell, uncut
-from agentlane.testing.matrix.summarized import check_asked_in_order, check_summaries, check_summarized, requests_of
+from agentlane.testing.matrix.summarized import check_asked_in_order, check_summaries, check_summarized, exhausted, requests_of
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.trace import Submitted
@@ -53,6 +53,8 @@ class Ended:
     calls: list[str] = field(default_factory=list)
     aborts: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
+    whole: bool = False
+    """Whether every operation is completed, and no summary was interrupted too often."""
 
 
 async def check_history(history: History[Any], oracle: Oracle, *, again: Scenario[Any] | None = None) -> Ended:
@@ -128,11 +130,12 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     ended.complaints += _check_starts(history)
     ended.aborts = aborts_of(history)
     for story in ended.stories.values():
-        for chapter in chapters(story):
+        for chapter in (each for each in chapters(story) if not each.cut):
             ended.complaints += _check_end(history, chapter, ended.aborts)
     ended.calls = [id for id, entry in entries.items() if isinstance(entry.body, ToolResultMessage)]
     bodies = [entry.body for entry in sorted(entries.values(), key=lambda each: each.seq)]
     given = [body for body in bodies if isinstance(body, ToolResultMessage)]
+    ended.whole = all(each.status == "completed" for each in history.results) and not exhausted(history)
     history.done = Counter(body.name for body in given if not body.is_error)
     history.interrupted = [body.name for body in given if INTERRUPTED in body.text]
 

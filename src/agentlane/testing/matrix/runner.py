@@ -23,7 +23,6 @@ from agentlane.testing.matrix.oracle import Oracle
 from agentlane.testing.matrix.report import CrashFailure, CrashMatrixError, CrashReport, Row
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.stops import WAYS, How, Stop, Stops, parse_stops
-from agentlane.testing.matrix.summarized import exhausted
 from agentlane.testing.matrix.stores import Place, StoreChoice, StoreMaker, chosen_stores, made_in
 
 HANG_S = 300
@@ -297,14 +296,13 @@ class _Run:
         if self._reference is not None:
             if self._scenario.steady:
                 hooked = history.asks("after_response")
-                completed = all(each.status == "completed" for each in history.results)
                 found += [
                     each + OTHERWISE
                     for each in differs_from_reference(
                         ended.stories,
                         self._reference.stories,
                         hooked=hooked,
-                        summarized=completed and not exhausted(history),
+                        summarized=ended.whole,
                     )
                 ]
             stopped = any(stop.how == "abort" for stops in history.stops for stop in stops)
