@@ -85,7 +85,7 @@ async def _base(runtime: Runtime, tip: str | None, target: str | None) -> str | 
             found = await way.next()
             if found is not None and found in other.seen:
                 return found
-        if all(way.over for way in ways):
+        if all(way.ended for way in ways):
             return None
 
 
@@ -99,6 +99,11 @@ class _Way:
         self._last: str | None = None
         self.seen: set[str] = set()
         self.over = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the root was given."""
+        return self.over and not self._page
 
     async def next(self) -> str | None:
         if not self._page and not self.over:
