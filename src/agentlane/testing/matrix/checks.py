@@ -37,7 +37,13 @@ from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.story import Chapter, Step, chapters, tell, uncut
-from agentlane.testing.matrix.summarized import check_asked_in_order, check_summaries, check_summarized, exhausted, requests_of
+from agentlane.testing.matrix.summarized import (
+    check_asked_in_order,
+    check_summaries,
+    check_summarized,
+    exhausted,
+    requests_of,
+)
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.trace import Submitted

@@ -140,9 +140,7 @@ def check_summaries(history: History[Any], entries: Mapping[str, Entry], rows: S
     yield from _check_attempts(history, intents)
     yield from _check_moves(history)
     overflows = Counter(
-        (operation, turn)
-        for operation, task, reason, turn in set(intents.values())
-        if reason == "overflow"
+        (operation, turn) for operation, task, reason, turn in set(intents.values()) if reason == "overflow"
     )
     yield from (f"{id} was summarized {n} times for one request" for (id, _), n in overflows.items() if n > 1)
 
