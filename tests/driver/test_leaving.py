@@ -9,7 +9,9 @@ from agentlane.testing import ScriptedModel
 
 async def test_what_both_paths_have_is_not_summarized() -> None:
     model = ScriptedModel(["one", "two"], summaries="the other way")
-    async with open_session(MemoryStore(), session_id="s") as session:
+    store = MemoryStore()
+    await store.create("s")
+    async with open_session(store, session_id="s") as session:
         lane = await session.lane("main", Agent(model=model))
         first = await lane.run("first")
         second = await lane.run("second")

