@@ -21,6 +21,7 @@ from agentlane import (
     AgentLane,
     AgentLaneError,
     AssistantMessage,
+    BeforeCompaction,
     BeforeFinish,
     BeforeRun,
     BeforeTool,
@@ -28,9 +29,12 @@ from agentlane import (
     BranchSummary,
     CallRecord,
     ChildReason,
+    Compact,
     Compaction,
+    CompactionPolicy,
     Custom,
     Decision,
+    Decline,
     Entry,
     ExternalReason,
     Hook,
@@ -44,6 +48,7 @@ from agentlane import (
     ModelIdentity,
     ModelLimits,
     ModelRequest,
+    Navigate,
     Operation,
     OperationResult,
     PartDelta,
@@ -59,6 +64,7 @@ from agentlane import (
     Skill,
     SkillDefinition,
     StreamItem,
+    SummaryText,
     Template,
     TemplateDefinition,
     TextPart,
@@ -309,6 +315,32 @@ async def errors(lane: AgentLane[Any]) -> None:
         print(error.code)
 
 
+def words(message: Message) -> int:
+    return len(str(message).split())
+
+
+def shown(data: Any) -> str | None:
+    return data if isinstance(data, str) else None
+
+
+def long_conversations(model: Model) -> Agent[None, str]:
+    Agent(model=model, compaction=True)  # type: ignore[arg-type]
+    Agent(model=model, token_counter=shown)  # type: ignore[arg-type]
+    policy = CompactionPolicy(context_tokens=100_000, keep_tokens=5_000)
+    return Agent(model=model, compaction=policy, token_counter=words, projectors={"note": shown})
+
+
+async def summarize(lane: AgentLane[Any]) -> None:
+    result = await lane.compact(instructions="keep the names", keep_tokens=1_000)
+    assert_type(result, OperationResult)
+    assert_type(result.summary, str | None)
+    assert_type(await lane.run(Compact()), OperationResult)
+    moved = await lane.navigate("an id", summarize=True)
+    assert_type(moved.summary, str | None)
+    assert_type(await lane.accept(Navigate(None, summarize=True)), Admitted)
+    await lane.accept(Compact(keep_tokens="few"))  # type: ignore[arg-type]
+
+
 # Reading.
 
 
@@ -389,6 +421,13 @@ def go_on(info: BeforeFinish[Deps]) -> str | None:
     return None if info.follow_ups else "and now?"
 
 
+async def my_summary(info: BeforeCompaction[Deps]) -> SummaryText | Decline | None:
+    assert_type(info.messages, tuple[Message, ...])
+    if info.reason == "overflow" or info.earlier is None:
+        return None
+    return SummaryText("all is well") if info.messages else Decline("nothing was said")
+
+
 async def allowed(info: BeforeRun[Deps]) -> None:
     if not info.inputs:
         raise LookupError("nothing to do")
@@ -404,6 +443,9 @@ hook("before_finish", brief)  # type: ignore[call-overload]
 hook("before_run", polish)  # type: ignore[call-overload]
 hook("after_tool", mask, on_error="block")
 hook("before_tool", lambda info: None)
+hook("before_compaction", my_summary)
+hook("before_compaction", go_on)  # type: ignore[call-overload]
+hook("before_compaction", brief)  # type: ignore[call-overload]
 hook("after_tool", only_mine)  # type: ignore[call-overload]
 hook("before_tool", mask)  # type: ignore[call-overload]
 hook("sometimes", mask)  # type: ignore[call-overload]

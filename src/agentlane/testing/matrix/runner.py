@@ -24,6 +24,7 @@ from agentlane.testing.matrix.report import CrashFailure, CrashMatrixError, Cras
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.stops import WAYS, How, Stop, Stops, parse_stops
 from agentlane.testing.matrix.stores import Place, StoreChoice, StoreMaker, chosen_stores, made_in
+from agentlane.testing.matrix.summarized import exhausted
 
 HANG_S = 300
 """A history that takes longer hangs. It never decides anything else: nothing in one waits for time to pass."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from agentlane.agent import Agent
-from agentlane.data.messages import AssistantMessage, TextPart
+from agentlane.data.messages import TextPart
 from agentlane.data.operations import CompactionPolicy
 from agentlane.data.requests import Compact, Navigate, Prompt
 from agentlane.hooks import BeforeCompaction, Decline, Hook, SummaryText, hook
