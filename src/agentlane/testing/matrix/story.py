@@ -104,7 +104,7 @@ def kept(path: Sequence[Entry]) -> list[EntryBody]:
 
 
 def _located(path: Sequence[Entry]) -> Iterator[tuple[Entry, EntryBody]]:
-    """The entries with their bodies, in which summaries say how many entries they keep and not which one is the first."""
+    """The entries with their bodies, in which summaries say how many entries they keep, and not which is the first."""
     count, at = 0, dict[str, int]()
     for entry in path:
         at[entry.id] = count

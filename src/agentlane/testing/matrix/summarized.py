@@ -105,8 +105,8 @@ def check_asked_in_order(history: History[Any], chapter: Chapter, wanted: Sequen
         found = next((index for index in range(place, len(wanted)) if wanted[index] == messages), None)
         if found is None:
             yield (
-                f"I13: attempt {asked.attempt} of {asked.operation_id} was shown {messages!r}, and an uninterrupted run "
-                f"shows none of {list(wanted[place:])!r}"
+                f"I13: attempt {asked.attempt} of {asked.operation_id} was shown {messages!r}, and an uninterrupted "
+                f"run shows none of {list(wanted[place:])!r}"
             )
             return
         place = found
@@ -134,7 +134,7 @@ def _made(asked: Asked) -> object:
 
 
 def check_summaries(history: History[Any], entries: Mapping[str, Entry], rows: Sequence[UsageRow]) -> Iterator[str]:
-    """Of each summary: its attempts are about the same, no more than there are reasons for, and each is charged once."""
+    """Attempts at a summary are about the same, no more than there are reasons for, and each is charged once."""
     intents = intents_of(history)
     yield from _check_rows(history, entries, [row for row in rows if row.kind == "summary"], intents)
     yield from _check_attempts(history, intents)
