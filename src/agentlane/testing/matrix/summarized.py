@@ -170,7 +170,11 @@ def _check_rows(
 
 def _check_attempts(history: History[Any], intents: Mapping[str, Intent]) -> Iterator[str]:
     """Attempts follow one another, all about the same; another one has a reason: a failure, or a death."""
-    interrupted = Counter(each.operation_id for each in history.found_summaries)
+    limits = next((life.own_agent.limits for life in history.lives if hasattr(life, "own_agent")), None)
+    most = 0 if limits is None else limits.max_restarts
+    interrupted: Counter[str] = Counter()
+    for (id, _), count in Counter((each.operation_id, each.task) for each in history.found_summaries).items():
+        interrupted[id] += min(count, most)
     tasks = Counter(id for id, _ in {(each.operation_id, each.task) for each in intents.values()})
     for id in dict.fromkeys(each.operation_id for each in _asked(history)):
         asked = _asked(history, id)

@@ -225,7 +225,14 @@ TOO_LONG = Scenario(
 # Told by hooks.
 
 
-def _own(info: BeforeCompaction[Any]) -> SummaryText | Decline:
+async def _moments() -> None:
+    """Not at once: an abort may come meanwhile."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def _own(info: BeforeCompaction[Any]) -> SummaryText | Decline:
+    await _moments()
     return Decline("not now") if info.reason == "manual" else SummaryText(f"{len(info.messages)} messages")
 
 
@@ -278,9 +285,7 @@ async def _leave(life: Life[Hands]) -> None:
 
 
 async def _look_first(info: BeforeNavigation[Any]) -> None:
-    """Say nothing, but not at once: an abort may come meanwhile."""
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await _moments()
 
 
 def _check_left(history: History[Any]) -> None:

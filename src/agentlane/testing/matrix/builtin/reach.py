@@ -53,6 +53,7 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
         "abort@{}, kill@commit.abort.after#1",
         ("commit.accept.after#2", "commit.summary_intent.after#1", "commit.summary_failed.after#1"),
     ),
+    (HOOKED, "memory", "abort@effect.hook.start#{}, kill@commit.abort.after#1", ("2",)),
     (LEFT, "memory", "abort@effect.hook.start#{}, kill@commit.abort.after#1", ("2",)),
     (SLOTS, "late", "close@commit.settlement+tool_intents.before#1, kill@commit.close.{}#1", _PARTS),
     (
