@@ -130,11 +130,6 @@ class _Way:
         """Whether its first entry was seen."""
         return self._over and not self._page
 
-    @property
-    def ended(self) -> bool:
-        """Whether the root was given."""
-        return self.over and not self._page
-
     async def next(self) -> str | None:
         if not self._page and not self._over:
             rows = await self._runtime.storage.path(self._start, limit=PAGE, after=self._last, payloads=False)
