@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
-from agentlane.data.messages import AssistantMessage, TextPart
+from agentlane.data.messages import TextPart
 from agentlane.data.operations import Checkpoint, CompactionPolicy, Generating, Navigating, Summarizing
 from agentlane.data.writes import SetValue
 from agentlane.driver import apart, recovery
@@ -139,7 +139,7 @@ def a_request_is_summarized_for_again(patch: Patch) -> None:
         return before(self, replace(state, overflow=None))
 
     def answered(before: Any, state: Generating, fact: Answered, rules: Rules) -> Step:
-        overflows = isinstance(fact.message, AssistantMessage) and fact.message.error is not None
+        overflows = fact.message.error is not None
         step: Step = before(replace(state, overflow=None) if overflows else state, fact, rules)
         return step
 

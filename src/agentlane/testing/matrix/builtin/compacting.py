@@ -118,8 +118,8 @@ async def _compact_between(life: Life[Said]) -> None:
         await life.drive(lane, "op-2")
     except NothingToCompact:  # what came before was aborted; without an abort, a summary would be missed
         pass
-    receipt = await lane.receipt(life.world.id_of("meanwhile"))
-    if receipt is None or receipt.state == "returned":  # an abort came before it, or gave it back
+    receipt = await lane.submit("meanwhile", request_id=life.world.id_of("meanwhile"))
+    if receipt.state == "returned":  # by an abort
         del life.world.texts[life.world.id_of("meanwhile")]
         await lane.submit("meanwhile", request_id="r-again")
     await drive_all(life, lane)
