@@ -254,7 +254,7 @@ EXPECTED: dict[str, list[str]] = {
     compacting.TOO_LONG.name: [
         "user first",
         f"assistant[stop] {_ALPHA}",
-        "user second",
+        f"user {compacting.SECOND}",
         "assistant[error/context_overflow] ",
         "assistant[error/context_overflow] ",
     ],

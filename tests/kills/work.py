@@ -14,6 +14,7 @@ from agentlane import Agent, AgentTool, PendingResult, RetryPolicy, Tool, ToolCo
 from agentlane.clock import Clock
 from agentlane.data.operations import ReplayPolicy
 from agentlane.machine.outcomes import DENIED
+from agentlane.model import ModelLimits
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import Answer, ScriptedCall, as_answer, call, fail, say, think
 
@@ -67,6 +68,7 @@ class Work:
     """What every process of a history does: each lane's prompts in order, all lanes at once.
 
     ``aborts``: the first operation is aborted once every tool that waits has begun. ``delta_ms``: how slow answers are.
+    ``window``: how many tokens the model takes; a conversation that grows beyond it is summarized on its way.
     ``helper``: what another agent says, which is a tool of this one's, and whether hooks are asked.
     """
 
@@ -75,6 +77,7 @@ class Work:
     aborts: int = 0
     delta_ms: int = 0
     helper: Sequence[Any] = ()
+    window: int | None = None
 
     def operations(self) -> list[str]:
         """The ids of all operations."""
@@ -83,7 +86,8 @@ class Work:
     def agent(self, lane: str, outside: Outside, clock: Clock) -> Agent[Any, Any]:
         """The agent of one lane of one process."""
         turns = [answers for turn in self.lanes[lane]() for _, answers in turn.said()]
-        model = ScriptedModel(turns=turns, deltas=8, delta_ms=self.delta_ms, clock=clock)
+        limits = None if self.window is None else ModelLimits(context_tokens=self.window)
+        model = ScriptedModel(turns=turns, limits=limits, deltas=8, delta_ms=self.delta_ms, clock=clock)
         tools: list[Tool[Any, Any] | AgentTool] = [*outside.tools(lane)]
         hooks = []
         if self.helper:
@@ -164,7 +168,7 @@ def _lane(number: int) -> Callable[[], list[Turn]]:
 WORKS = {
     each.name: each
     for each in [
-        Work("mixed", {"main": _mixed}),
+        Work("mixed", {"main": _mixed}, window=3_000),
         Work("stream", {"main": _stream}, delta_ms=40),
         Work("abort", {"main": _abort}, aborts=2),
         Work("lanes", {f"lane-{number}": _lane(number) for number in range(3)}),
