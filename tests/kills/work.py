@@ -57,6 +57,8 @@ class Turn(NamedTuple):
     prompt: str
     answers: Sequence[Any]
     besides: Sequence[tuple[SayKind, str, Sequence[Any]]] = ()
+    summary: bool = False
+    """Whether what was before is summarized behind the prompt."""
 
     def said(self) -> list[tuple[str, Sequence[Any]]]:
         """Every user message in order, each with the answers behind it."""
@@ -120,10 +122,15 @@ def _mixed() -> list[Turn]:
                     call("steps", x=4),
                 ],
                 [call("run", x=5), call("alone", x=6), call("once", x=7), call("block", x=8)],
-                "tidy enough",
+                "tidy enough " * 120,
             ],
         ),
-        Turn("tidy up", [fail("overloaded", retryable=True), [call("run", x=9), call("block", x=10)], "done"]),
+        # What it shows is too long by now for the model, and is summarized before it is asked.
+        Turn(
+            "tidy up",
+            [fail("overloaded", retryable=True), [call("run", x=9), call("block", x=10)], "done"],
+            summary=True,
+        ),
     ]
 
 
@@ -168,7 +175,7 @@ def _lane(number: int) -> Callable[[], list[Turn]]:
 WORKS = {
     each.name: each
     for each in [
-        Work("mixed", {"main": _mixed}, window=3_000),
+        Work("mixed", {"main": _mixed}, window=2_500),
         Work("stream", {"main": _stream}, delta_ms=40),
         Work("abort", {"main": _abort}, aborts=2),
         Work("lanes", {f"lane-{number}": _lane(number) for number in range(3)}),
@@ -253,7 +260,8 @@ def expected(work: Work, lane: str) -> list[list[Expected]]:
     for turn in work.lanes[lane]():
         lines = []
         for text, answers in turn.said():
-            lines += [Expected(f"user {text}"), *_answered(lane, answers)]
+            lines += [Expected(f"user {text}"), *([Expected("Compaction")] if turn.summary else [])]
+            lines += _answered(lane, answers)
         found.append(lines)
     return found
 
