@@ -153,7 +153,7 @@ class Alone(Hands):
 
 @pytest.mark.parametrize("scenario", [BARRIER, MEMO], ids=lambda each: each.name)
 async def test_histories_that_share_an_ending_come_to_what_they_come_to_alone(scenario: Scenario[Any]) -> None:
-    depth = Depth(every=2, again=7)
+    depth = Depth(every=4, again=7)
     shared = await crash_matrix(scenario, stores=["memory"], depth=depth)
     alone = await crash_matrix(replace(scenario, world=Alone), stores=["memory"], depth=depth)
 

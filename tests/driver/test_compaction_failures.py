@@ -110,6 +110,12 @@ async def test_an_answer_cut_at_its_length_is_taken(session: Session) -> None:
     assert (await lane.compact()).text == "half a summ"
 
 
+async def test_one_without_end_is_no_summary(session: Session) -> None:
+    lane, model = await lane_of(session, ["la " * 140_000, "S1"], retry=RetryPolicy(base_ms=0, cap_ms=0))
+    result = await lane.compact()
+    assert (result.status, result.text, len(summaries(model))) == ("completed", "S1", 2)
+
+
 async def test_unknown_usage_is_counted_as_unknown(session: Session) -> None:
     lane, _ = await lane_of(session, [answer("S1", usage=None)])
     result = await lane.compact()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
 from agentlane.data.messages import (
     AssistantMessage,
     ErrorInfo,
@@ -11,8 +15,8 @@ from agentlane.data.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from agentlane.data.operations import CallState, Limits, RetryPolicy, Tools
-from agentlane.machine.facts import Outcome
+from agentlane.data.operations import CallState, Limits, OperationState, RetryPolicy, Tools
+from agentlane.machine.facts import Fact, Outcome, Step
 from agentlane.machine.rules import Rules
 
 ANSWER = "0000aaaa-0000-7000-8000-000000010000"
@@ -25,6 +29,23 @@ GONE = ErrorInfo(code="model_unavailable", message="not here")
 CORRECTION = UserMessage(content=(TextPart(text="not that"),))
 INVALID = ErrorInfo(code="invalid_output", message="not that")
 LIMIT = ErrorInfo(code="limit_reached", message="max_turns: enough")
+
+
+class Row(NamedTuple):
+    """A state, a fact that comes to it, and the step that is expected."""
+
+    name: str
+    state: OperationState
+    fact: Fact
+    expected: Step
+
+
+_State = TypeVar("_State", bound=OperationState)
+
+
+def cancelled(state: _State) -> _State:
+    """The same once an abort is asked for."""
+    return replace(state, cancel_requested_at=77)
 
 
 def rules(

@@ -34,9 +34,10 @@ from tests.machine.world import (
     NEVER,
     NEVER_BARRIER,
     PLAIN,
-    START,
+    TO_COMPACT,
+    TO_MOVE,
+    TO_MOVE_WITH_A_SUMMARY,
     Scope,
-    World,
     scope_rules,
 )
 
@@ -66,35 +67,46 @@ def explore(scope: Scope, machine: Machine = AS_BUILT, *, worlds_max: int | None
     whether each comes to an end is not known.
     """
     moves = Moves(scope, machine)
-    numbers: dict[World, int] = {START: 0}
-    worlds: list[World] = [START]
+    # A world is the number of what it has in common with those of other lives, the lives and what was queued before.
+    numbers: dict[tuple[int, int, int], int] = {(0, 0, 0): 0}
+    worlds = [(0, 0, 0)]
     came_from = array("l", [-1])
     how: list[object] = ["accepted"]
     calm_from, calm_to = array("l"), array("l")
+    ended: list[int] = []
     transitions = 0
     at = 0
     while at < len(worlds) and at != worlds_max:
+        alike, lives_before, queued_before = worlds[at]
         try:
-            for what, after, calm in moves.of(worlds[at]):
-                transitions += 1
-                number = numbers.get(after)
-                if number is None:
-                    number = numbers[after] = len(worlds)
-                    worlds.append(after)
-                    came_from.append(at)
-                    how.append(what)
-                if calm:
-                    calm_from.append(at)
-                    calm_to.append(number)
+            onward = moves.of(alike)
         except Violation as violation:
             raise Violation(violation.promise, f"{violation.told}\n{_history(at, came_from, how)}") from None
+        for what, to, lives, queued, calm in onward:
+            lives, queued = lives_before + lives, queued_before + queued
+            if lives > scope.deaths or queued > scope.queued:
+                continue
+            transitions += 1
+            ends = moves.world(to).state is None
+            after = (to, 0, 0) if ends else (to, lives, queued)
+            number = numbers.get(after)
+            if number is None:
+                number = numbers[after] = len(worlds)
+                worlds.append(after)
+                came_from.append(at)
+                how.append(what)
+                if ends:
+                    ended.append(number)
+            if calm:
+                calm_from.append(at)
+                calm_to.append(number)
         at += 1
-    ended = [number for number, world in enumerate(worlds) if world.state is None]
     stuck = never_ends(len(worlds), ended, calm_from, calm_to) if at == len(worlds) else None
     if stuck is not None:
-        raise Violation("liveness", f"no end from {worlds[stuck]}\n{_history(stuck, came_from, how)}")
-    ends = frozenset(str(worlds[number].answer) for number in ended)
-    return Explored(len(worlds), transitions, frozenset(moves.states), frozenset(moves.rows), ends)
+        world = moves.world(worlds[stuck][0])._replace(lives=worlds[stuck][1], queued=worlds[stuck][2])
+        raise Violation("liveness", f"no end from {world}\n{_history(stuck, came_from, how)}")
+    statuses = frozenset(str(moves.world(worlds[number][0]).answer) for number in ended)
+    return Explored(len(worlds), transitions, frozenset(moves.states), frozenset(moves.rows), statuses)
 
 
 def _history(at: int, came_from: array[int], how: list[object]) -> str:
@@ -157,6 +169,48 @@ TWO_THAT_ASK = Scope(
     lost=(PLAIN, NEVER, BARRIER, MISSING),
     questions=1,
 )
+SUMMARIZED = Scope(
+    "summaries of a run", 1, 1, 1, scope_rules(attempts=2, restarts=1, replays=0), (PLAIN,), room=(1,), shorter=1
+)
+STEERED_SUMMARIES = Scope(
+    "summaries and queued input, one at a time",
+    *(0, 0, 0),
+    scope_rules(attempts=1, restarts=0, replays=0, steering="one", follow_ups="all"),
+    (PLAIN,),
+    room=(1,),
+    queued=2,
+    shorter=1,
+)
+COMPACTED = Scope(
+    "a compaction that somebody asked for",
+    *(0, 0, 3),
+    scope_rules(attempts=2, restarts=2, replays=0),
+    (PLAIN,),
+    hooks=True,
+    room=(1,),
+    start=TO_COMPACT,
+    queued=1,
+    shorter=1,
+)
+HALVED = COMPACTED._replace(
+    name="a compaction whose own request is too long",
+    deaths=0,
+    rules=scope_rules(attempts=2, restarts=0, replays=0),
+    shorter=7,
+)
+MOVED = Scope(
+    "a navigation with a summary",
+    *(0, 0, 2),
+    scope_rules(attempts=3, restarts=1, replays=0),
+    (PLAIN,),
+    models=2,
+    hooks=True,
+    room=(1,),
+    start=TO_MOVE_WITH_A_SUMMARY,
+    queued=1,
+    shorter=1,
+)
+JUST_MOVED = MOVED._replace(name="a navigation without one", start=TO_MOVE)
 
 # Which bounds are in force decides which ends two lives can reach: at once, after one, after both.
 REDUCED = (
@@ -206,6 +260,12 @@ REDUCED = (
         questions=2,
     ),
     TWO_THAT_ASK,
+    SUMMARIZED,
+    STEERED_SUMMARIES,
+    COMPACTED,
+    HALVED,
+    MOVED,
+    JUST_MOVED,
 )
 WHOLE = (
     Scope("retries, one restart, one replay", 3, 1, 2, scope_rules(attempts=2, restarts=1, replays=1), ALL_KINDS),
@@ -231,6 +291,20 @@ WHOLE = (
         lost=(PLAIN, NEVER, BARRIER),
         room=(2,),
     ),
+    SUMMARIZED._replace(
+        name="summaries of a run, more of everything",
+        deaths=2,
+        rules=scope_rules(attempts=2, restarts=1, replays=1),
+        hooks=True,
+        corrections=1,
+    ),
+    STEERED_SUMMARIES._replace(
+        name="summaries, calls and queued input",
+        calls=1,
+        batches=1,
+        rules=scope_rules(attempts=1, restarts=0, replays=0, follow_ups="all"),
+    ),
+    COMPACTED._replace(name="a compaction by any of three models", models=3, shorter=2),
 )
 
 

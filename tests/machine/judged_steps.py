@@ -21,6 +21,8 @@ from agentlane.data.operations import (
     Placed,
     Planned,
     RetryWait,
+    Summarizing,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -47,6 +49,7 @@ from agentlane.machine.facts import (
     FollowedUp,
     Interrupted,
     ModelUnavailable,
+    Navigated,
     OutcomesArrived,
     OutputRefused,
     PlaceAnswer,
@@ -65,10 +68,16 @@ from agentlane.machine.facts import (
     StageResult,
     StartChild,
     Step,
+    Summarized,
+    SummaryGiven,
+    SummaryIntended,
+    SummaryInterrupted,
+    SummaryRefused,
 )
 from agentlane.machine.rules import Rules
+from tests.machine.judged_summaries import check_summary_changes, says_what_is_known, summary_after
 from tests.machine.promises import broken, hold
-from tests.machine.world import BASE_MS, Call, World, asked_id, question_id, request_id
+from tests.machine.world import BASE_MS, NO_TASK, OVERFLOW, Call, World, asked_id, question_id, request_id
 
 NEW = Call()
 INTENDED = Call("intended")
@@ -96,6 +105,7 @@ class _Judged:
             broken("abort", self)
         if taken.effects and world.aborted:
             broken("abort", self)
+        check_summary_changes(world, self.fact, taken)
         if sum(type(change) is End for change in taken.changes) != (taken.state is None):
             broken("I8 end", self)
         after = self._followed()
@@ -171,7 +181,7 @@ class _Judged:
                 status: Status = "aborted" if world.aborted else "completed"
                 code = None if world.aborted or not isinstance(world.state, Checkpoint) else world.state.code
                 self._check_end(End(status, world.turn, world.answer, code=code))
-                return world
+                return world._replace(task=NO_TASK)
             case OutputRefused():
                 return self._asked_again(fact)
             case FollowedUp(messages):
@@ -184,7 +194,11 @@ class _Judged:
                 return world
             case ModelUnavailable() | Failed():
                 self._check_end(End("failed", world.turn, world.answer, code=fact.error.code, error=fact.error))
-                return world
+                return world._replace(task=NO_TASK)
+            case SummaryIntended() | SummaryGiven() | SummaryRefused():
+                return summary_after(world, fact, self.taken, self.rules)
+            case Summarized() | SummaryInterrupted() | Navigated():
+                return summary_after(world, fact, self.taken, self.rules)
             case _:
                 assert_never(fact)
 
@@ -192,7 +206,8 @@ class _Judged:
 
     def _requested(self, world: World, id: str, model_index: int | None) -> World:
         """A request is intended, and this step says so."""
-        opens = world.requests == 0
+        opens = world.requests == 0 and not world.overflowed
+        hold("needs", world.kind == "run", self)
         after = world._replace(
             fed=False,
             unfed=False,
@@ -208,7 +223,7 @@ class _Judged:
         state = self.taken.state
         if not isinstance(state, Generating):
             broken("I6 intents", self)
-        hold("I4 ids", state.response_id == id == request_id(after.turn, after.requests), self)
+        hold("I4 ids", state.response_id == id == request_id(after.turn, after.requests, again=world.overflowed), self)
         return after
 
     def _placed_answer(self, message: AssistantMessage) -> None:
@@ -223,7 +238,8 @@ class _Judged:
     def _answered(self, fact: Answered) -> World:
         message = fact.message
         self._placed_answer(message)
-        world, rules, id = self.world._replace(request=""), self.rules, request_id(self.world.turn, self.world.requests)
+        world, rules = self.world._replace(request=""), self.rules
+        id = request_id(world.turn, world.requests, again=world.overflowed)
         if message.stop_reason in ("error", "aborted"):
             if world.aborted:
                 self._check_end(End("aborted", world.turn, world.answer))
@@ -231,6 +247,8 @@ class _Judged:
             after = world._replace(failures=world.failures + 1)
             error = message.error
             assert error is not None
+            if error == OVERFLOW and fact.summarize and not world.overflowed:
+                return self._overflowed(world, id)
             if not error.retryable or after.failures >= rules.retry.attempts:
                 self._check_end(End("failed", world.turn, id, code=error.code, error=error), "bounds")
             else:
@@ -244,6 +262,7 @@ class _Judged:
             return after
         calls = message.calls
         after = world._replace(requests=0, model=0, failures=0, interruptions=0, answer=id)
+        after = after._replace(overflowed=False, looked=False)
         if calls:
             hold("I5 results", isinstance(self.taken.state, Tools), self)
             return after._replace(calls=(NEW,) * len(calls), cut=message.stop_reason == "length")
@@ -254,6 +273,16 @@ class _Judged:
         hold("I8 end", state.code == ("length" if message.stop_reason == "length" else None), self)
         return after
 
+    def _overflowed(self, world: World, id: str) -> World:
+        """A request was too long, for the first time since the last good answer: what it showed is summarized."""
+        state = self.taken.state
+        if not isinstance(state, Checkpoint):
+            broken("needs", self)
+        hold("needs", (state.next, state.trigger) == ("summarize", id), self)
+        hold("needs", len(self.taken.changes) == 1, self)
+        fresh = world._replace(requests=0, model=0, failures=0, interruptions=0)
+        return fresh._replace(overflowed=True, looked=False)
+
     def _interrupted(self, fact: Interrupted) -> World:
         self._placed_answer(replace(fact.message, stop_reason="aborted") if self.world.aborted else fact.message)
         world, bound = self.world, self.rules.limits.max_restarts
@@ -261,7 +290,7 @@ class _Judged:
             self._check_end(End("aborted", world.turn, world.answer))
             return world
         after = world._replace(interruptions=world.interruptions + 1)
-        state, id = self.taken.state, request_id(world.turn, world.requests)
+        state, id = self.taken.state, request_id(world.turn, world.requests, again=world.overflowed)
         if after.interruptions > bound or fact.unavailable is not None:
             end = self.taken.changes[-1]
             if not isinstance(end, End):
@@ -308,7 +337,7 @@ class _Judged:
             broken("inbox", self)
         hold("inbox", (after.next, after.trigger, after.code) == ("respond", fact.trigger, None), self)
         unfed = (before.unfed or "f" in kinds) and left[2] > 0 and self.rules.follow_ups == "all"
-        return before._replace(waiting=(left[0], left[1], left[2]), fed=True, unfed=unfed)
+        return before._replace(waiting=(left[0], left[1], left[2]), fed=True, unfed=unfed, looked=False)
 
     # Calls.
 
@@ -502,13 +531,16 @@ class _Judged:
 
     def _check_counts(self, after: World, state: OperationState) -> None:
         said: tuple[object, ...] = (state.turn,)
-        happened: tuple[object, ...] = (after.turn,)
+        # Until it is asked for once more, a turn whose request was too long is not counted by the state.
+        again = after.overflowed and isinstance(state, Checkpoint | Summarizing | SummaryWait)
+        happened: tuple[object, ...] = (after.turn - again,)
         if isinstance(state, Generating | RetryWait):
             said += (state.attempt, state.retries, state.restarts, state.model_index)
             happened += (after.requests, after.failures, after.interruptions, after.model)
         said += (state.answer,)
         happened += (after.answer,)
         hold("counts", said == happened, self)
+        hold("summaries", says_what_is_known(after, state), self)
         told = (state.placed, state.more) if isinstance(state, Checkpoint) else (after.fed, after.unfed)
         hold("inbox", told == (after.fed, after.unfed), self)
 

@@ -13,10 +13,13 @@ from agentlane.data.operations import (
     EffectPending,
     EffectResumed,
     Generating,
+    Navigating,
     OutcomeReady,
     Placed,
     Planned,
     RetryWait,
+    Summarizing,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -28,23 +31,30 @@ from agentlane.machine.planning import (
     AskApprovals,
     AskModel,
     AskPredicates,
+    AskSummary,
     AwaitAnswers,
     CallView,
     DriveChildren,
     DropRequest,
+    DropSummary,
     Fail,
     Finish,
     FollowUp,
     GiveUp,
     Idle,
+    Navigate,
     PlaceQueued,
     PlaceReady,
     RecoverRequest,
+    RecoverSummary,
+    RefuseSummary,
     ReplayCall,
     SettleCalls,
     SettledWithout,
     SleepUntil,
     StartCalls,
+    SummaryView,
+    TakeSummary,
     Verdict,
     View,
 )
@@ -80,7 +90,7 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
         case AskApprovals(calls):
             _check_asks(world, view.calls, rules, calls, "yes")
         case SleepUntil(at):
-            hold("waits", isinstance(state, RetryWait) and at == state.not_before > view.now, told)
+            hold("waits", isinstance(state, RetryWait | SummaryWait) and at == state.not_before > view.now, told)
             hold("liveness", not world.aborted, told)
             hold("bounds", view.limit is None, told)
         case AskModel():
@@ -89,11 +99,22 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
             hold("legal", view.model_problem is None and view.failure is None, told)
             hold("bounds", view.limit is None, told)
             hold("I10 pairs", not world.calls, told)
+            hold("needs", world.kind == "run" and _summary_due(world, view) is None, told)
+        case AskSummary() | TakeSummary() | RefuseSummary():
+            _check_summary(world, view, verdict)
+        case RecoverSummary():
+            hold("truth", isinstance(state, Summarizing) and world.request == "", told)
+        case DropSummary():
+            hold("truth", isinstance(state, Summarizing) and world.request == "not_begun", told)
+        case Navigate():
+            hold("moves", isinstance(state, Navigating) and world.kind == "navigation", told)
+            hold("abort", not world.aborted, told)
+            hold("I8 end", view.failure is None, told)
         case GiveUp(error):
             hold("I8 end", not world.aborted and error == view.model_problem, told)
+            hold("needs", world.kind == "run" and not isinstance(state, SummaryWait), told)
         case Fail(error):
-            due = view.output if isinstance(state, Checkpoint) and state.next == "finish" else view.limit
-            hold("I8 end", not world.aborted and error == (view.failure or due), told)
+            hold("I8 end", not world.aborted and error == (view.failure or _in_the_way(state, view)), told)
         case AskAgain(message):
             due = isinstance(state, Checkpoint) and state.next == "finish"
             hold("I8 end", not world.aborted and due and view.failure is None and message == view.output, told)
@@ -106,13 +127,10 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
             hold("I5 results", isinstance(state, Checkpoint) and not world.calls, told)
             hold("progress", bool(verdict.writes or verdict.steers or verdict.follow_ups), told)
         case Finish():
-            ends = (
-                isinstance(state, Checkpoint)
-                and state.next == "finish"
-                and view.output is None
-                and view.failure is None
-            )
-            ends = ends and not view.follow_up
+            ends = isinstance(state, Checkpoint) and view.failure is None and state.next == "finish"
+            ends = ends and view.output is None and not view.follow_up
+            if isinstance(state, Checkpoint) and state.next == "end":
+                ends = view.failure is None
             hold("I8 end", world.aborted or ends, told)
         case FollowUp():
             due = isinstance(state, Checkpoint) and state.next == "finish"
@@ -142,12 +160,60 @@ def check_verdict(world: World, view: View, rules: Rules, verdict: Verdict) -> N
             assert_never(verdict)
 
 
+def _in_the_way(state: object, view: View) -> object:
+    """What stands in the way of the next step, beside a hook: not the limit where the model is not asked any more."""
+    if isinstance(state, Checkpoint) and state.next == "finish":
+        return view.output
+    return (
+        None if isinstance(state, Navigating) or (isinstance(state, Checkpoint) and state.next == "end") else view.limit
+    )
+
+
+def _summary_due(world: World, view: View) -> SummaryView | None:
+    """What is to be summarized before anything else is asked for."""
+    state = world.state
+    if isinstance(state, Checkpoint) and state.next == "respond" and (world.looked or world.unsummarized):
+        return None
+    return view.summary
+
+
+def _check_summary(world: World, view: View, verdict: AskSummary | TakeSummary | RefuseSummary) -> None:
+    """A summary is asked for, taken or given up as it is told, of what is asked for or due."""
+    state, told = world.state, (verdict, view, world)
+    hold("abort", not world.aborted, told)
+    hold("I8 end", view.failure is None, told)
+    hold("bounds", view.limit is None, told)
+    if isinstance(state, SummaryWait):
+        hold("waits", view.now >= state.not_before, told)
+        hold("summaries", verdict.reason == world.task.reason and not isinstance(verdict, TakeSummary), told)
+        error = verdict.error if isinstance(verdict, RefuseSummary) else None
+        hold("needs", error == view.model_problem, told)
+        return
+    due = _summary_due(world, view)
+    if due is None or verdict.reason != due.reason:
+        broken("needs", told)
+    match verdict:
+        case AskSummary():
+            hold("needs", due.refused is None and due.given is None and view.model_problem is None, told)
+        case TakeSummary(_, text):
+            hold("needs", due.refused is None and due.given == text, told)
+        case RefuseSummary(_, error):
+            hold("needs", error == (due.refused or view.model_problem), told)
+            hold("needs", due.refused is not None or due.given is None, told)
+        case _:
+            assert_never(verdict)
+
+
 def _to_place(world: World, view: View, rules: Rules) -> tuple[int, int, int]:
     """What must be placed at this checkpoint: writes always; input only where it can be answered."""
     state = world.state
     writes, steers, follow_ups = world.waiting
     if isinstance(state, Checkpoint) and state.next == "finish" and view.output is not None:
         return 0, 0, 0
+    if view.failure is not None:
+        return 0, 0, 0
+    if isinstance(state, Checkpoint) and state.next in ("summarize", "end"):
+        return writes if state.next == "end" else 0, 0, 0
     if view.model_problem is not None or view.limit is not None or not isinstance(state, Checkpoint):
         return writes, 0, 0
     if rules.steering == "one" and steers:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
-from typing import assert_never
+from typing import assert_never, get_args
 
 from agentlane.data.messages import user
 from agentlane.data.operations import (
@@ -14,12 +15,16 @@ from agentlane.data.operations import (
     EffectGranted,
     EffectPending,
     Generating,
+    Navigating,
     OperationState,
     OutcomeReady,
     Placed,
     Planned,
     ReplayPolicy,
     RetryWait,
+    Summarizing,
+    SummaryReason,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingQuestion,
@@ -39,6 +44,7 @@ from agentlane.machine.facts import (
     FollowedUp,
     Interrupted,
     ModelUnavailable,
+    Navigated,
     OutcomesArrived,
     OutputRefused,
     QuestionAnswered,
@@ -47,16 +53,31 @@ from agentlane.machine.facts import (
     ReadyPlaced,
     ReplayIntended,
     RequestIntended,
+    Summarized,
+    SummaryGiven,
+    SummaryIntended,
+    SummaryInterrupted,
+    SummaryRefused,
 )
 from agentlane.machine.rules import Rules
 from tests.machine.build import CORRECTION, LIMIT, outcome
 from tests.machine.world import ABORTED, FAILURES, SAVED_PREFIX, UNAVAILABLE, asked_id, question_id, request_id
 
 POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent", "ask")
+REASONS: tuple[SummaryReason, ...] = get_args(SummaryReason)
 
 
-def every_fact(state: OperationState) -> Iterator[Fact]:
+def every_fact(state: OperationState) -> tuple[Fact, ...]:
     """One of each kind of fact, and those about calls in every way that may fit a state or not."""
+    return (*_facts_about(len(state.calls) if isinstance(state, Tools) else 1), *_about_summaries(state))
+
+
+@cache
+def _facts_about(count: int) -> tuple[Fact, ...]:
+    return tuple(_every_fact(count))
+
+
+def _every_fact(count: int) -> Iterator[Fact]:
     yield RequestIntended(request_id(9, 9))
     yield Answered(FAILURES[0], now=0, jitter=0.0)
     yield Answered(ABORTED, now=0, jitter=0.0)
@@ -78,7 +99,6 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield ChildrenStarted(())
     yield CallsDeferred(())
     yield QuestionsAsked(())
-    count = len(state.calls) if isinstance(state, Tools) else 1
     yield ReadyPlaced()
     yield ReadyPlaced((), frozenset(range(count)))
     for index in range(count):
@@ -103,6 +123,21 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
             yield OutcomesArrived(tuple(outcome(index) for index in indices))
 
 
+def _about_summaries(state: OperationState) -> Iterator[Fact]:
+    """Facts about summaries, for every reason where a summary may come next or is under way."""
+    yield Summarized(FAILURES[0], now=0, jitter=0.0)
+    yield Summarized(ABORTED, now=0, jitter=0.0)
+    yield SummaryInterrupted("r9", now=0, jitter=0.0)
+    yield Navigated()
+    summarizes = isinstance(state, Checkpoint | SummaryWait)
+    for reason in REASONS if summarizes else REASONS[:1]:
+        for task in (state.task, "another") if isinstance(state, SummaryWait) else ("task",):
+            yield SummaryIntended(task, reason, "r9")
+        yield SummaryRefused(reason, LIMIT)
+        yield SummaryGiven("task", reason, "mine")
+        yield SummaryGiven("task", reason, "")
+
+
 def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
     """Whether a state may take a fact."""
     cancelled = state.cancel_requested_at is not None
@@ -112,9 +147,9 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case RequestIntended() | ModelUnavailable():
             return asks and not cancelled
         case FollowedUp(messages):
-            return isinstance(state, Checkpoint) and not asks and not cancelled and bool(messages)
+            return isinstance(state, Checkpoint) and state.next == "finish" and not cancelled and bool(messages)
         case Failed():
-            return isinstance(state, Checkpoint | RetryWait) and not cancelled
+            return isinstance(state, Checkpoint | RetryWait | SummaryWait | Navigating) and not cancelled
         case OutputRefused():
             finishes = isinstance(state, Checkpoint) and state.next == "finish" and state.answer is not None
             return finishes and not cancelled
@@ -125,9 +160,28 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
         case AbortRequested():
             return not cancelled
         case QueuedPlaced(items):
-            return isinstance(state, Checkpoint) and bool(items) and not cancelled
+            if not isinstance(state, Checkpoint) or state.next == "summarize":
+                return False
+            return bool(items) and not cancelled and (state.next != "end" or fact.trigger is None)
         case Finished():
-            return isinstance(state, Checkpoint | RetryWait) and (cancelled or not asks)
+            ends = isinstance(state, Checkpoint) and state.next in ("finish", "end")
+            return ends or (cancelled and isinstance(state, Checkpoint | RetryWait | SummaryWait | Navigating))
+        case SummaryIntended(task, reason):
+            if isinstance(state, SummaryWait):
+                return (task, reason) == (state.task, state.reason) and not cancelled
+            return _may_summarize(state, reason)
+        case SummaryGiven(_, reason, text):
+            return isinstance(state, Checkpoint) and _may_summarize(state, reason) and bool(text)
+        case SummaryRefused(reason):
+            if isinstance(state, SummaryWait):
+                return reason == state.reason and not cancelled
+            return _may_summarize(state, reason)
+        case Summarized(message):
+            return isinstance(state, Summarizing) and (cancelled or message.stop_reason != "aborted")
+        case SummaryInterrupted():
+            return isinstance(state, Summarizing)
+        case Navigated():
+            return isinstance(state, Navigating) and not cancelled
         case CallsIntended(intended):
             may_start = bool(calls) and all(_may_start(calls[index], policy) for index, policy in intended)
             return may_start and bool(intended) and not cancelled
@@ -166,6 +220,15 @@ def fits(state: OperationState, fact: Fact, rules: Rules) -> bool:
             return bool(begun) and all(isinstance(call, EffectPending) and not _permitted(call) for call in begun)
         case _:
             assert_never(fact)
+
+
+def _may_summarize(state: OperationState, reason: SummaryReason) -> bool:
+    if not isinstance(state, Checkpoint) or state.cancel_requested_at is not None:
+        return False
+    if state.next == "respond":
+        return reason == "threshold" and not (state.compacted or state.unsummarized)
+    wanted = {"overflow"} if state.overflow is not None else {"manual", "navigation"}
+    return state.next == "summarize" and reason in wanted
 
 
 def _permitted(call: object) -> bool:

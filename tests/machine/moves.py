@@ -18,6 +18,9 @@ from agentlane.data.operations import (
     OperationState,
     Planned,
     RetryWait,
+    Summarizing,
+    SummaryReason,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -41,6 +44,7 @@ from agentlane.machine.facts import (
     IllegalStep,
     Interrupted,
     ModelUnavailable,
+    Navigated,
     Outcome,
     OutcomesArrived,
     OutputRefused,
@@ -51,28 +55,40 @@ from agentlane.machine.facts import (
     ReplayIntended,
     RequestIntended,
     Step,
+    Summarized,
+    SummaryGiven,
+    SummaryIntended,
+    SummaryInterrupted,
+    SummaryRefused,
 )
 from agentlane.machine.planning import (
     AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
+    AskSummary,
     AwaitAnswers,
     CallView,
     DriveChildren,
     DropRequest,
+    DropSummary,
     Fail,
     Finish,
     FollowUp,
     GiveUp,
     Idle,
+    Navigate,
     PlaceQueued,
     PlaceReady,
     RecoverRequest,
+    RecoverSummary,
+    RefuseSummary,
     ReplayCall,
     SettleCalls,
     SleepUntil,
     StartCalls,
+    SummaryView,
+    TakeSummary,
     Verdict,
     View,
     Waiting,
@@ -89,6 +105,7 @@ from tests.machine.world import (
     LIVE,
     LOST_KINDS,
     MISSING,
+    NO_SUMMARIES,
     NOT_BEGUN,
     NOT_SENT,
     PLAIN,
@@ -103,6 +120,9 @@ from tests.machine.world import (
     asked_id,
     question_id,
     request_id,
+    summary_request_id,
+    task_id,
+    written_summaries,
 )
 
 
@@ -121,6 +141,16 @@ class Move(NamedTuple):
     calm: bool = True
 
 
+class Onward(NamedTuple):
+    """A move as it is the same in every life: to the world of that number, with so much more lived through."""
+
+    what: object
+    number: int
+    lives: int
+    queued: int
+    calm: bool
+
+
 class Moves:
     """The moves of one scope with one machine; remembers the states and the rows of the table they went through."""
 
@@ -130,25 +160,39 @@ class Moves:
         self.rows: set[tuple[type, type]] = set()
         self.states: set[OperationState] = set()
         self._verdicts: dict[object, list[tuple[Verdict, bool]]] = {}
-        self._known: dict[World, list[Move]] = {}
+        self._numbers: dict[World, int] = {scope.start: 0}
+        self._worlds: list[World] = [scope.start]
+        self._onward: dict[int, list[Onward]] = {}
         limits = scope.rules.limits
         self._rooms = [replace(scope.rules, limits=replace(limits, max_parallel=room)) for room in scope.room]
 
-    def of(self, world: World) -> Iterator[Move]:
-        """Every move from here, checked; none from the end."""
-        if world.state is None:
-            return
-        self.states.add(world.state)
-        # What may happen is the same in every life, however much was queued before: it is found and judged once.
-        alike = world._replace(lives=0, queued=0)
-        moves = self._known.get(alike)
-        if moves is None:
-            moves = self._known[alike] = [*self._found(alike)]
-        for what, after, calm in moves:
-            lives, queued = world.lives + after.lives, world.queued + after.queued
-            if lives <= self.scope.deaths and queued <= self.scope.queued:
-                ended = after.state is None
-                yield Move(what, after if ended else after._replace(lives=lives, queued=queued), calm)
+    def of(self, number: int) -> list[Onward]:
+        """Every move from the world of that number, checked; none from the end.
+
+        What may happen is the same in every life, however much was queued before: it is found and judged once. Worlds
+        that differ in nothing else have one number; that of the scope's start is 0.
+        """
+        known = self._onward.get(number)
+        if known is None:
+            world = self._worlds[number]
+            if world.state is not None:
+                self.states.add(world.state)
+            known = [] if world.state is None else [self._numbered(each) for each in self._found(world)]
+            self._onward[number] = known
+        return known
+
+    def world(self, number: int) -> World:
+        """The world of that number, in its first life."""
+        return self._worlds[number]
+
+    def _numbered(self, move: Move) -> Onward:
+        after = move.after
+        alike = after._replace(lives=0, queued=0) if after.lives or after.queued else after
+        number = self._numbers.get(alike)
+        if number is None:
+            number = self._numbers[alike] = len(self._worlds)
+            self._worlds.append(alike)
+        return Onward(move.what, number, after.lives, after.queued, move.calm)
 
     def _found(self, world: World) -> Iterator[Move]:
         for verdict, alone in self._possible_verdicts(world):
@@ -171,7 +215,7 @@ class Moves:
     def _possible_verdicts(self, world: World) -> list[tuple[Verdict, bool]]:
         """The verdicts that are possible here, each with whether what it starts is a barrier."""
         processes = tuple((call.process, call.alone) for call in world.calls)
-        key = (world.state, processes, world.cut, world.request, world.corrections, world.waiting)
+        key = (world.state, processes, world.cut, world.request, world.corrections, world.waiting, world.task)
         known = self._verdicts.get(key)
         if known is not None:
             return known
@@ -188,8 +232,10 @@ class Moves:
 
     def _views(self, world: World, state: OperationState) -> Iterator[tuple[View, Rules]]:
         if not isinstance(state, Tools):
-            nows = (0, state.not_before - 1, state.not_before) if isinstance(state, RetryWait) else (0,)
-            for now, (problem, limit) in product(nows, ((None, None), (UNAVAILABLE, None), (None, LIMIT))):
+            waits = isinstance(state, RetryWait | SummaryWait)
+            nows = (0, state.not_before - 1, state.not_before) if waits else (0,)
+            situations = product(nows, ((None, None), (UNAVAILABLE, None), (None, LIMIT)), self._summaries(world))
+            for now, (problem, limit), summary in situations:
                 live, not_begun = world.request in LIVE, world.request == "not_begun"
                 view = View(
                     now=now,
@@ -198,6 +244,7 @@ class Moves:
                     model_problem=problem,
                     limit=limit,
                     waiting=Waiting(*world.waiting),
+                    summary=summary,
                 )
                 yield view, self.scope.rules
                 if self.scope.hooks:
@@ -213,13 +260,24 @@ class Moves:
         not_begun_calls = frozenset(index for index, call in enumerate(world.calls) if call.process == "not_begun")
         kinds = [self._kinds(world, call, happened) for call, happened in zip(state.calls, world.calls, strict=True)]
         starting = any(isinstance(call, Planned | Approved | AnsweredCall) for call in state.calls)
+        may_be_held = _held(world)
         asked = [] if world.aborted else [i for i, call in enumerate(state.calls) if isinstance(call, WaitingApproval)]
         for calls, late in product(product(*kinds), product((False, True), repeat=len(asked))):
             expired = frozenset(index for index, is_late in zip(asked, late, strict=True) if is_late)
             view = View(0, calls, live_calls, not_begun_calls, world.cut, expired, stuck=stuck)
-            for rules in self._rooms if starting else self._rooms[-1:]:
-                for held in _held(world):
-                    yield replace(view, held=held) if held else view, rules
+            seen = [replace(view, held=held) if held else view for held in may_be_held]
+            yield from product(seen, self._rooms if starting else self._rooms[-1:])
+
+    def _summaries(self, world: World) -> tuple[SummaryView | None, ...]:
+        """What may be told of a summary: that one is asked for or due, that there will be none, or the whole of it."""
+        state = world.state
+        if not self.scope.shorter or not isinstance(state, Checkpoint) or state.next not in ("respond", "summarize"):
+            return (None,)
+        reason: SummaryReason = "threshold"
+        if state.next == "summarize":
+            reason = "overflow" if world.overflowed else "navigation" if world.kind == "navigation" else "manual"
+        told = SummaryView(reason), SummaryView(reason, refused=DECLINED), SummaryView(reason, given="mine")
+        return told if state.next == "summarize" else (None, *told)
 
     def _kinds(self, world: World, call: CallState, happened: Call) -> tuple[CallView, ...]:
         """What this process may make of one call now; of one that it runs only whether its tool is still configured."""
@@ -254,15 +312,23 @@ class Moves:
     def _request_moves(self, world: World) -> Iterator[Move]:
         if world.request == "intended":
             yield Move("the request is sent", world._replace(request="running"))
+        elif world.request == "running" and isinstance(world.state, Summarizing):
+            for message in written_summaries(self.scope, world):
+                retried = message.stop_reason == "error" or message in NO_SUMMARIES
+                for fallback in (None, *(range(world.task.model + 1, self.scope.models) if retried else ())):
+                    written = Summarized(message, now=0, jitter=0.0, fallback=fallback)
+                    yield Move(written, self._taken(world, written))
         elif world.request == "running":
             for message in answers(self.scope, world):
                 failed = message.stop_reason == "error"
                 for fallback in (None, *(range(world.model + 1, self.scope.models) if failed else ())):
-                    fact = Answered(message, now=0, jitter=0.0, fallback=fallback)
-                    yield Move(fact, self._taken(world, fact))
+                    for summarize in (False, True) if self.scope.shorter and failed else (False,):
+                        fact = Answered(message, now=0, jitter=0.0, fallback=fallback, summarize=summarize)
+                        yield Move(fact, self._taken(world, fact))
         elif world.request == "withdrawn":
-            fact = Answered(NOT_SENT, now=0, jitter=0.0)
-            yield Move(fact, self._taken(world, fact))
+            kind = Summarized if isinstance(world.state, Summarizing) else Answered
+            unsent = kind(NOT_SENT, now=0, jitter=0.0)
+            yield Move(unsent, self._taken(world, unsent))
 
     def _call_moves(self, world: World) -> Iterator[Move]:
         state = world.state
@@ -352,12 +418,29 @@ def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[fro
     here = (None, *range(models)) if models > 1 else (None,)
     match verdict:
         case AskModel():
-            turn = world.turn + 1 if world.requests == 0 else world.turn
-            return [RequestIntended(request_id(turn, world.requests + 1), index) for index in here]
+            turn = world.turn + 1 if world.requests == 0 and not world.overflowed else world.turn
+            id = request_id(turn, world.requests + 1, again=world.overflowed)
+            return [RequestIntended(id, index) for index in here]
         case RecoverRequest():
             return [*(_interrupted(world, None, index) for index in here), _interrupted(world, UNAVAILABLE)]
         case DropRequest():
             return [Answered(NOT_SENT, now=0, jitter=0.0)]
+        case AskSummary(reason):
+            task = world.task.id or task_id(reason, _trigger(world))
+            id = summary_request_id(task, world.task.requests + 1)
+            return [SummaryIntended(task, reason, id, index) for index in here]
+        case TakeSummary(reason, text):
+            return [SummaryGiven(task_id(reason, _trigger(world)), reason, text)]
+        case RefuseSummary(reason, error):
+            return [SummaryRefused(reason, error)]
+        case RecoverSummary():
+            id = summary_request_id(world.task.id, world.task.requests + 1)
+            again = [SummaryInterrupted(id, now=0, jitter=0.0, model_index=index) for index in here]
+            return [*again, SummaryInterrupted(id, now=0, jitter=0.0, unavailable=UNAVAILABLE)]
+        case DropSummary():
+            return [Summarized(NOT_SENT, now=0, jitter=0.0)]
+        case Navigate():
+            return [Navigated()]
         case StartCalls(calls, children):  # the driver takes both steps in one commit
             return [ChildrenStarted(children)] if children else [CallsIntended(calls)]
         case ReplayCall(index, policy):
@@ -392,6 +475,11 @@ def _facts(world: World, verdict: Verdict, models: int, held_arrivals: tuple[fro
             assert_never(verdict)
 
 
+def _trigger(world: World) -> str:
+    """What is to be answered; where it is not a checkpoint nothing is."""
+    return world.state.trigger if isinstance(world.state, Checkpoint) else ""
+
+
 def _part_placed(part: list[str], verdict: PlaceQueued) -> QueuedPlaced:
     trigger = None if part[-1].startswith("w") else part[-1]
     more = verdict.follow_ups > 0 and len(part) < verdict.writes + verdict.steers + verdict.follow_ups
@@ -399,7 +487,7 @@ def _part_placed(part: list[str], verdict: PlaceQueued) -> QueuedPlaced:
 
 
 def _interrupted(world: World, unavailable: ErrorInfo | None, model_index: int | None = None) -> Interrupted:
-    next_id = request_id(world.turn, world.requests + 1)
+    next_id = request_id(world.turn, world.requests + 1, again=world.overflowed)
     return Interrupted(SAVED_PREFIX, next_id, now=0, jitter=0.0, unavailable=unavailable, model_index=model_index)
 
 
@@ -426,6 +514,7 @@ def _placements(world: World) -> Iterator[ReadyPlaced]:
 REAL: tuple[ToolResultMessage, ...] = tuple(result(index, "real") for index in range(4))
 DENIED: tuple[ToolResultMessage, ...] = tuple(result(index, "denied") for index in range(4))
 SAID_MORE = UserMessage(content=(TextPart(text="and this?"),))
+DECLINED = ErrorInfo(code="compaction_declined", message="not now")
 HOOK_FAILED = ErrorInfo(code="hook_failed", message="a hook said so")
 HOOKED: tuple[ToolResultMessage, ...] = tuple(result(index, "hooked") for index in range(4))
 _GIVEN: dict[tuple[int, str], ToolResultMessage] = {}

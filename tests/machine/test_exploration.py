@@ -6,7 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from typing import get_args
 
 import pytest
@@ -15,16 +15,17 @@ from agentlane.data.operations import OperationState
 from agentlane.machine.facts import Fact, IllegalStep, Step
 from agentlane.machine.rules import Rules
 from agentlane.machine.table import TABLE, step
-from tests.machine.explore import REDUCED, TWO_THAT_ASK, WHOLE, Explored, explore, never_ends
+from tests.machine.explore import COMPACTED, REDUCED, TWO_THAT_ASK, WHOLE, Explored, explore, never_ends
 from tests.machine.misfits import every_fact, fits
 from tests.machine.mutants import BUGS as PLAIN_BUGS
 from tests.machine.mutants import Bug
 from tests.machine.mutants_inbox import INBOX_BUGS
 from tests.machine.mutants_questions import LENIENT, QUESTION_BUGS
+from tests.machine.mutants_summaries import LENIENT_SUMMARIES, SUMMARY_BUGS
 from tests.machine.promises import Promise, Violation
 from tests.machine.world import Scope
 
-BUGS = (*PLAIN_BUGS, *INBOX_BUGS, *QUESTION_BUGS)
+BUGS = (*PLAIN_BUGS, *INBOX_BUGS, *QUESTION_BUGS, *SUMMARY_BUGS)
 
 # The size of the space, so that one that shrinks by mistake is seen: worlds, transitions, states of the machine.
 SIZES = {
@@ -51,6 +52,15 @@ SIZES = {
     "two calls that ask, tools that may be like anything": (10_483, 42_954, 1_330),
     "two calls that ask twice": (13_960, 55_103, 2_222),
     "three calls that ask": (10_438, 37_694, 2_422),
+    "summaries of a run": (5_679, 24_082, 2_474),
+    "summaries and queued input, one at a time": (3_071, 15_843, 436),
+    "a compaction that somebody asked for": (2_005, 11_310, 96),
+    "a compaction whose own request is too long": (704, 3_182, 112),
+    "a navigation with a summary": (4_164, 26_922, 266),
+    "a navigation without one": (30, 117, 2),
+    "summaries of a run, more of everything": (32_297, 156_491, 6_626),
+    "summaries, calls and queued input": (7_339, 34_806, 808),
+    "a compaction by any of three models": (10_933, 80_558, 580),
 }
 
 
@@ -90,10 +100,12 @@ def test_every_row_of_the_table_is_gone_through_and_nothing_beside_it() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_a_seeded_bug_is_found(bug: Bug) -> None:
     found: Violation | None = None
-    asks = bug in QUESTION_BUGS
-    # Most are found in a small one, those of questions only where tools ask; and near the beginning, where it shows.
-    scopes = sorted(REDUCED, key=lambda each: (SIZES[each.name][1] > COSTLY, (each.questions > 0) != asks))
-    for worlds_max, scope in product((NEAR, None), scopes):
+    # Most are found in a small one, those of questions only where tools ask, those of queued input where some is
+    # queued; and near the beginning, where it shows.
+    about = [scope for scope in REDUCED if _is_about(bug, scope)]
+    others = [scope for scope in REDUCED if scope not in about]
+    tries = [product((NEAR, None), sorted(each, key=_is_costly)) for each in (about, others)]
+    for worlds_max, scope in chain(*tries):
         try:
             explore(scope, bug.machine, worlds_max=worlds_max)
         except Violation as violation:
@@ -105,10 +117,29 @@ def test_a_seeded_bug_is_found(bug: Bug) -> None:
     assert "history:" in str(found) and "accepted" in str(found)
 
 
+def _is_about(bug: Bug, scope: Scope) -> bool:
+    """Whether what the bug is about happens in the scope."""
+    if (scope.shorter > 0) != (bug in SUMMARY_BUGS):
+        return False
+    if bug in SUMMARY_BUGS:
+        return True
+    return scope.queued > 0 if bug in INBOX_BUGS else (scope.questions > 0) == (bug in QUESTION_BUGS)
+
+
+def _is_costly(scope: Scope) -> bool:
+    return SIZES[scope.name][1] > COSTLY
+
+
 @pytest.mark.parametrize("what", LENIENT)
 def test_a_machine_that_takes_what_it_must_refuse_is_found(what: str) -> None:
     with pytest.raises(AssertionError, match="Question|CallsIntended"):
         _refused_and_taken(_as_built(TWO_THAT_ASK), TWO_THAT_ASK, LENIENT[what])
+
+
+@pytest.mark.parametrize("what", LENIENT_SUMMARIES)
+def test_a_machine_that_summarizes_what_it_must_not_is_found(what: str) -> None:
+    with pytest.raises(AssertionError, match="Summary|QueuedPlaced"):
+        _refused_and_taken(_as_built(COMPACTED), COMPACTED, LENIENT_SUMMARIES[what])
 
 
 @cache

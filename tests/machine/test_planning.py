@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -17,12 +17,16 @@ from agentlane.data.operations import (
     EffectPending,
     EffectResumed,
     Generating,
+    Navigating,
+    OperationState,
     OutcomeReady,
     Placed,
     PlaceMode,
     Planned,
     ReplayPolicy,
     RetryWait,
+    Summarizing,
+    SummaryWait,
     WaitingApproval,
     WaitingChild,
     WaitingExternal,
@@ -33,22 +37,29 @@ from agentlane.machine.planning import (
     AskApprovals,
     AskModel,
     AskPredicates,
+    AskSummary,
     AwaitAnswers,
     CallView,
     DriveChildren,
     DropRequest,
+    DropSummary,
     Fail,
     Finish,
     FollowUp,
     GiveUp,
     Idle,
+    Navigate,
     PlaceQueued,
     PlaceReady,
     RecoverRequest,
+    RecoverSummary,
+    RefuseSummary,
     ReplayCall,
     SettleCalls,
     SleepUntil,
     StartCalls,
+    SummaryView,
+    TakeSummary,
     Verdict,
     View,
     Waiting,
@@ -213,6 +224,92 @@ def test_between_effects_there_is_one_way_on(
     state: Checkpoint | RetryWait | Generating, seen: View, expected: Verdict
 ) -> None:
     assert plan(state, seen, RULES) == expected
+
+
+# Summaries and navigations.
+
+DUE = View(now=5, summary=SummaryView("threshold"))
+DECLINED = View(now=5, summary=SummaryView("threshold", refused=REFUSED))
+GIVEN = View(now=5, summary=SummaryView("threshold", given="mine"))
+WANTED = View(now=5, summary=SummaryView("manual"))
+RESPOND, TO_SUMMARIZE = Checkpoint(next="respond", trigger="in"), Checkpoint(next="summarize", trigger="tip")
+SUMMARIZED = Checkpoint(next="end", trigger="s")
+SUMMARIZING = Summarizing(task="s", reason="threshold", response_id="r", attempt=1, trigger="in")
+SUMMARY_LATER = SummaryWait(
+    task="s", reason="threshold", attempt=1, trigger="in", not_before=5, error=OVERLOADED, retries=1
+)
+MOVING = Navigating(target="there")
+
+
+def stopped(state: Any) -> Any:
+    return replace(state, cancel_requested_at=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "expected"),
+    [
+        # Before a request that would be too long.
+        (RESPOND, DUE, AskSummary("threshold")),
+        (RESPOND, DECLINED, RefuseSummary("threshold", REFUSED)),
+        (RESPOND, GIVEN, TakeSummary("threshold", "mine")),
+        (replace(RESPOND, compacted=True), DUE, AskModel()),
+        (replace(RESPOND, unsummarized=True), DUE, AskModel()),
+        (replace(RESPOND, compacted=True), GIVEN, AskModel()),
+        (RESPOND, replace(DUE, model_problem=GONE), GiveUp(GONE)),
+        (RESPOND, replace(GIVEN, limit=LIMIT), Fail(LIMIT)),
+        (RESPOND, replace(DUE, failure=REFUSED, limit=LIMIT), Fail(REFUSED)),
+        (RESPOND, replace(DUE, waiting=ALL_WAIT), PlaceQueued(2, 2, 0)),
+        (stopped(RESPOND), DUE, Finish()),
+        (Checkpoint(next="finish", trigger="a"), DUE, Finish()),
+        # Where one is asked for: nothing is placed before it.
+        (TO_SUMMARIZE, WANTED, AskSummary("manual")),
+        (TO_SUMMARIZE, replace(WANTED, waiting=ALL_WAIT), AskSummary("manual")),
+        (TO_SUMMARIZE, replace(WANTED, follow_up=True, output=CORRECTION), AskSummary("manual")),
+        (TO_SUMMARIZE, replace(WANTED, model_problem=GONE), RefuseSummary("manual", GONE)),
+        (TO_SUMMARIZE, replace(GIVEN, model_problem=GONE), TakeSummary("threshold", "mine")),
+        (TO_SUMMARIZE, replace(DECLINED, model_problem=GONE), RefuseSummary("threshold", REFUSED)),
+        (TO_SUMMARIZE, replace(WANTED, limit=LIMIT, model_problem=GONE), Fail(LIMIT)),
+        (TO_SUMMARIZE, replace(WANTED, failure=REFUSED, limit=LIMIT), Fail(REFUSED)),
+        (stopped(TO_SUMMARIZE), WANTED, Finish()),
+        # At a compaction's end: deferred writes, and nobody is asked.
+        (SUMMARIZED, View(now=5), Finish()),
+        (SUMMARIZED, View(now=5, waiting=ALL_WAIT), PlaceQueued(2, 0, 0)),
+        (SUMMARIZED, View(now=5, waiting=ALL_WAIT, model_problem=GONE, limit=LIMIT), PlaceQueued(2, 0, 0)),
+        (SUMMARIZED, View(now=5, waiting=Waiting(steers=1, follow_ups=1)), Finish()),
+        (SUMMARIZED, View(now=5, model_problem=GONE, limit=LIMIT, follow_up=True, output=CORRECTION), Finish()),
+        (SUMMARIZED, View(now=5, failure=REFUSED, waiting=ALL_WAIT), Fail(REFUSED)),
+        (stopped(SUMMARIZED), View(now=5, waiting=ALL_WAIT), Finish()),
+        # While one is written.
+        (SUMMARIZING, View(now=5, request_live=True, limit=LIMIT, failure=REFUSED), Idle()),
+        (stopped(SUMMARIZING), View(now=5, request_live=True), Idle()),
+        (SUMMARIZING, View(now=5, limit=LIMIT, model_problem=GONE), RecoverSummary()),
+        (SUMMARIZING, View(now=5, request_not_begun=True), RecoverSummary()),
+        (stopped(SUMMARIZING), View(now=5), RecoverSummary()),
+        (stopped(SUMMARIZING), View(now=5, request_not_begun=True), DropSummary()),
+        # Between two attempts.
+        (SUMMARY_LATER, View(now=4), SleepUntil(5)),
+        (SUMMARY_LATER, View(now=4, model_problem=GONE, waiting=ALL_WAIT), SleepUntil(5)),
+        (SUMMARY_LATER, View(now=5, waiting=ALL_WAIT), AskSummary("threshold")),
+        (SUMMARY_LATER, View(now=5, model_problem=GONE), RefuseSummary("threshold", GONE)),
+        (SUMMARY_LATER, View(now=4, limit=LIMIT), Fail(LIMIT)),
+        (SUMMARY_LATER, View(now=4, failure=REFUSED, limit=LIMIT), Fail(REFUSED)),
+        (stopped(SUMMARY_LATER), View(now=4, limit=LIMIT), Finish()),
+        # A navigation without one.
+        (MOVING, View(now=5), Navigate()),
+        (MOVING, View(now=5, model_problem=GONE, limit=LIMIT, waiting=ALL_WAIT), Navigate()),
+        (MOVING, View(now=5, failure=REFUSED), Fail(REFUSED)),
+        (stopped(MOVING), View(now=5, failure=REFUSED), Finish()),
+    ],
+)
+def test_a_summary_is_asked_for_taken_or_given_up_in_one_way(
+    state: OperationState, seen: View, expected: Verdict
+) -> None:
+    assert plan(state, seen, RULES) == expected
+
+
+def test_what_to_summarize_is_told_wherever_a_summary_is_asked_for() -> None:
+    with pytest.raises(RuntimeError, match="it is not known what to summarize"):
+        plan(TO_SUMMARIZE, View(now=5), RULES)
 
 
 # Starting calls.

@@ -84,12 +84,16 @@ from tests.machine.build import (
     LIMIT,
     OVERLOADED,
     REFUSED,
+    Row,
     answer,
+    cancelled,
     outcome,
     result,
     rules,
     tools,
 )
+from tests.machine.overflow_rows import OVERFLOW_ROWS
+from tests.machine.summary_rows import SUMMARY_FACTS, SUMMARY_GUARDS, SUMMARY_ROWS, SUMMARY_STATES
 
 RULES = rules()
 
@@ -102,10 +106,6 @@ WAITING = RetryWait(
 NEVER, SAFE, KEYED = EffectPending("never"), EffectPending("safe", 2, 1), EffectPending("idempotent")
 
 
-def cancelled(state: OperationState) -> OperationState:
-    return replace(state, cancel_requested_at=77)
-
-
 def answered(message: Any, *, jitter: float = 0.0) -> Answered:
     return Answered(message, now=1_000, jitter=jitter)
 
@@ -113,13 +113,6 @@ def answered(message: Any, *, jitter: float = 0.0) -> Answered:
 def interrupted(**options: Any) -> Interrupted:
     message = answer(text="half", stop_reason="error", error=OVERLOADED)
     return Interrupted(message=message, response_id=LATER, now=1_000, jitter=0.0, **options)
-
-
-class Row(NamedTuple):
-    name: str
-    state: OperationState
-    fact: Fact
-    expected: Step
 
 
 FAILED = answer(stop_reason="error", error=REFUSED)
@@ -806,6 +799,8 @@ ROWS = [
         Finished(),
         Step(None, (End("aborted", 4, "a0"),), boundary="terminal"),
     ),
+    *SUMMARY_ROWS,
+    *OVERFLOW_ROWS,
 ]
 
 
@@ -826,6 +821,7 @@ def test_every_row_of_the_table_is_shown() -> None:
 # What is not in the table.
 
 STATES: list[OperationState] = [RESPOND, FINISH, ASKING, WAITING, tools(NEVER, Planned(), OutcomeReady())]
+STATES += SUMMARY_STATES
 STATES += [cancelled(state) for state in STATES]
 FACTS: list[Fact] = [
     RequestIntended(LATER),
@@ -849,6 +845,7 @@ FACTS: list[Fact] = [
     Failed(LIMIT),
     OutputRefused(CORRECTION),
     ModelUnavailable(GONE),
+    *SUMMARY_FACTS,
 ]
 
 
@@ -975,6 +972,7 @@ GUARDS: list[tuple[str, OperationState, Fact]] = [
     ("there is nothing to say", FINISH, FollowedUp(())),
     ("the run is not about to finish", RESPOND, Finished()),
     ("the run is not about to finish", WAITING, Finished()),
+    *SUMMARY_GUARDS,
 ]
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo
-from agentlane.data.operations import Checkpoint, Limits, OperationState, PlaceMode, ReplayPolicy, RetryPolicy
+from agentlane.data.operations import (
+    Checkpoint,
+    Limits,
+    Navigating,
+    OperationState,
+    PlaceMode,
+    ReplayPolicy,
+    RetryPolicy,
+    SummaryReason,
+)
 from agentlane.machine.planning import CallView
 from agentlane.machine.rules import Rules
 from tests.machine.build import GONE, OVERLOADED, REFUSED, answer
@@ -47,6 +56,22 @@ class Call(NamedTuple):
         return max(self.intents - 1 - self.resumes, 0)
 
 
+class Task(NamedTuple):
+    """The summary that is asked for: what it is of, and what became of its requests."""
+
+    id: str = ""
+    reason: SummaryReason = "manual"
+    requests: int = 0
+    failures: int = 0
+    interruptions: int = 0
+    shorter: int = 0
+    """How often what it shows was halved."""
+    model: int = 0
+
+
+NO_TASK = Task()
+
+
 class World(NamedTuple):
     """The operation's state, and everything that happened and still matters. ``state`` is None at the end."""
 
@@ -76,9 +101,21 @@ class World(NamedTuple):
     """Queued input was placed since the last request."""
     unfed: bool = False
     """Follow-ups that were due together with some that were placed are still to come before the next request."""
+    kind: Literal["run", "compaction", "navigation"] = "run"
+    task: Task = NO_TASK
+    """The summary that is under way, or waits for its next attempt; what it is made of is stored."""
+    overflowed: bool = False
+    """The request for the answer that is open was too long, and what it showed is, or was, to be summarized."""
+    looked: bool = False
+    """It was found out, for what is to be answered, whether something is summarized first."""
+    unsummarized: bool = False
+    """A summary failed, and the run went on."""
 
 
 START = World(Checkpoint(next="respond", trigger="in"))
+TO_COMPACT = World(Checkpoint(next="summarize", trigger="tip"), kind="compaction")
+TO_MOVE = World(Navigating(target="there", label="left"), kind="navigation")
+TO_MOVE_WITH_A_SUMMARY = World(Checkpoint(next="summarize", trigger="tip"), kind="navigation")
 
 
 class Scope(NamedTuple):
@@ -109,6 +146,9 @@ class Scope(NamedTuple):
     """How many items somebody may queue, at any moment."""
     questions: int = 0
     """How often a tool may ask a person."""
+    start: World = START
+    shorter: int = 0
+    """How often a request for a summary may be too long; nothing is summarized unless it is at least 1."""
 
 
 def scope_rules(
@@ -149,6 +189,11 @@ UNAVAILABLE = GONE
 FAILURES: tuple[AssistantMessage, ...] = tuple(
     answer(text="half", stop_reason="error", error=error) for error in (OVERLOADED, BUSY, REFUSED, OVERFLOW)
 )
+TOO_LONG = answer(stop_reason="error", error=OVERFLOW)
+SUMMARY = answer(text=" what was said ")
+CUT_SUMMARY = answer(text="what was sa", stop_reason="length")
+NO_SUMMARIES = (answer(), answer(1, text="said"))
+"""What is no summary though it is an answer: an empty one, and one that calls tools."""
 CUT_STREAM = answer(
     2, stop_reason="error", error=ErrorInfo(code="stream_cut", message="no end", retryable=True)
 )  # its calls are half received
@@ -171,9 +216,28 @@ def answers(scope: Scope, world: World) -> tuple[AssistantMessage, ...]:
 _ANSWERS: dict[tuple[int, bool], tuple[AssistantMessage, ...]] = {}
 
 
-def request_id(turn: int, number: int) -> str:
-    """The id reserved for the answer to the ``number``-th request of a turn."""
-    return f"t{turn}r{number}-0000"
+def written_summaries(scope: Scope, world: World) -> tuple[AssistantMessage, ...]:
+    """How the request for a summary that runs may end; beside calls, which make worlds enough, in fewer ways."""
+    ended = (SUMMARY, CUT_SUMMARY, *NO_SUMMARIES, *(each for each in FAILURES if each.error is not OVERFLOW))
+    if scope.calls:
+        ended = (SUMMARY, NO_SUMMARIES[0], *(each for each in FAILURES if each.error in (OVERLOADED, REFUSED)))
+    too_long = (TOO_LONG,) if world.task.shorter < scope.shorter else ()
+    return (*ended, *too_long, *((ABORTED,) if world.aborted else ()))
+
+
+def request_id(turn: int, number: int, *, again: bool = False) -> str:
+    """The id reserved for the answer to the ``number``-th request of a turn; of those after one that was too long."""
+    return f"t{turn}{'s' if again else 'r'}{number}-0000"
+
+
+def task_id(reason: SummaryReason, trigger: str) -> str:
+    """The id of the entry with the summary: for each reason there is one of what is to be answered."""
+    return f"{reason} at {trigger}"
+
+
+def summary_request_id(task: str, number: int) -> str:
+    """The id of the ``number``-th request for a summary."""
+    return f"{task}, {number}"
 
 
 def question_id(index: int) -> str:

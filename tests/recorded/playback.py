@@ -141,6 +141,7 @@ class Playback:
         self.live_view = b""
         self.policies = policies
         self._seed = seed
+        self._session_id: str | None = None
         self._step = -1
         self._clock = SwiftClock()
         self._lane: AgentLane[Any, Any] | None = None
@@ -161,15 +162,19 @@ class Playback:
         loop.set_exception_handler(None)
 
     async def open(self, probe: CommitProbe | None = None) -> Session:
+        """The only session of the target, made by the first process; the others ask for it by its id."""
         self.lives += 1
-        return await open_session(
+        session = await open_session(
             self.target,
+            session_id=self._session_id,
             durability="process",
             clock=self._clock,
             ids=CountingIds(series=self.lives),
             seed=self.lives,
             probe=probe,
         )
+        self._session_id = session.id
+        return session
 
     def __str__(self) -> str:
         died = "" if self.deaths is None else f"; {self.deaths.history()}"

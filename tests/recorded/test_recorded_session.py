@@ -25,7 +25,7 @@ from tests.recorded.playback import BACKENDS, LANE, Backend, Playback
 SAMPLE = {1, 2, 3, 4, 7, 28, 29, 33, 34}
 """Turns of the reduced form: each way to end, batches of several calls, error results, the appended answer."""
 
-STRETCH, LONG_STRETCH, LONGEST_STRETCH = 60, 240, 440
+STRETCH, LONG_STRETCH = 60, 240
 """Messages of a piece of the whole form, at least."""
 
 POLICIES: Mapping[str, Mapping[str, ReplayPolicy]] = {"safe": SAFE, "honest": HONEST}
@@ -75,10 +75,8 @@ async def test_killed_at_every_commit_nothing_differs_but_what_was_cut(
     whole: bool,
 ) -> None:
     caplog.set_level(logging.ERROR, logger="agentlane")  # a torn tail is cut off at every third death, and said so
-    # The whole form: with safe policies in many pieces, with honest ones in few long ones; on JSONL, where each opening
-    # reads the file from its beginning, in two. That takes so long after each death that no recovery is killed as well.
-    longest = whole and policies == "honest" and backend == "jsonl"
-    length = STRETCH if policies == "safe" else LONGEST_STRETCH if longest else LONG_STRETCH
+    # The whole form: with safe policies in many pieces, with honest ones in few long ones.
+    length = STRETCH if policies == "safe" else LONG_STRETCH
     pieces = stretches(session, length) if whole else [sample]
     ways: Counter[str] = Counter()
     cut, aborted, lost = 0, 0, 0
@@ -87,7 +85,7 @@ async def test_killed_at_every_commit_nothing_differs_but_what_was_cut(
         folder = tmp_path / str(number)
         folder.mkdir()
         rotation = BACKENDS.index(backend) + list(POLICIES).index(policies)
-        deaths = Deaths(rotation=rotation, recoveries=not longest)
+        deaths = Deaths(rotation=rotation)
         playback = Playback(plan_of(piece), backend, folder, POLICIES[policies], deaths=deaths, seed=rotation + 1)
 
         # When: each commit of the piece kills the process once, and each next process goes on.

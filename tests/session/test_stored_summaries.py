@@ -139,3 +139,29 @@ async def test_a_compaction_that_has_lost_of_its_tail_is_whole_in_the_copy(which
         assert (copy.body.kept_from, copy.body.summary) == (begins, body.summary)
         assert changed == (copy.body.kept_from != body.kept_from)
         assert await check_invariants(session) == []
+
+
+async def test_copies_have_the_summaries_as_they_are(place: Place) -> None:
+    """Also a fork of one branch, which has not what a summary in it was left for."""
+    session = await place.open()
+    lane = await talk(session, summaries="So far.")
+    await lane.accept(Navigate((await lane.entries(newest_first=False))[3].id, summarize=True))
+    await lane.drive()
+    await lane.run("and now?")
+    await lane.accept(Compact(keep_tokens=40))
+    await lane.drive()
+    path = await lane.entries()
+    assert {entry.type for entry in path} == {"message", "branch_summary", "compaction"}
+    await session.fork(session_id="tree")
+    await session.fork(session_id="branch", branch="main")
+    await session.export(place.folder / "s.export")
+    await place.store.import_session(place.folder / "s.export", session_id="import")
+    await session.backup(place.store, session_id="backup")
+
+    for id in ("tree", "branch", "import", "backup"):
+        copy = await place.open(id)
+        assert await copy.branch("main").entries() == path
+        assert await copy.branch("main").entries(types=["compaction"]) == path[:1]
+        assert await sound(copy)
+        assert list(await copy._runtime.storage.values("session.feature")) == ["compaction"]
+        assert [hit.type for hit in await copy.search("so far")] == ["compaction", "branch_summary"]

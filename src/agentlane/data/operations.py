@@ -337,8 +337,8 @@ class Summarizing(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     """A request for a summary may be under way; its usage has the id derived from ``response_id``.
 
     ``task`` is the id that the entry with the summary will have; ``op.prep`` says what is summarized. ``shorter``
-    counts requests that were too long themselves: each next one shows half as much. The rest is as with
-    ``generating``.
+    counts requests that were too long themselves: each next one shows half as much. ``placed`` is as it was at the
+    checkpoint. The rest is as with ``generating``.
     """
 
     task: str
@@ -356,6 +356,7 @@ class Summarizing(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     time_ms: int = 0
     overflow: ErrorInfo | None = None
     unsummarized: bool = False
+    placed: bool = False
 
 
 class SummaryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="summary_wait"):
@@ -377,6 +378,7 @@ class SummaryWait(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     time_ms: int = 0
     overflow: ErrorInfo | None = None
     unsummarized: bool = False
+    placed: bool = False
 
 
 class Navigating(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="at", tag="navigating"):

@@ -174,8 +174,12 @@ class Gates:
 
     def summary(self, state: OperationState) -> Decline | SummaryText | None:
         """What hooks said to the summary that is about to be asked for."""
-        said = self._said.get(_summary_place(state)) if isinstance(state, Checkpoint) else None
+        said = self._said.get(self._summary_place(state)) if isinstance(state, Checkpoint) else None
         return None if said is None else said.value
+
+    def _summary_place(self, state: Checkpoint) -> Place:
+        """What is committed before a summary is asked for may change what it is about: then hooks are asked again."""
+        return "before_compaction", state.trigger, self._operation.version
 
     def _permits(self, draft: OperationDraft) -> Iterable[tuple[int, Permit]]:
         state = draft.state
@@ -242,11 +246,12 @@ class Gates:
         if leaves and (summarizes or isinstance(verdict, planning.Navigate)):
             silent.append((_NAVIGATION, self._ask_navigation))
         if summarizes and self._before_compaction and isinstance(state, Checkpoint):
-            silent.append((_summary_place(state), self._ask_compaction))
+            silent.append((self._summary_place(state), self._ask_compaction))
         if asks and self._before_request:
             place = _request_place(state, 1)
             silent.append((place, partial(self._ask_request, int(place[1]), place[2], state)))
-        if isinstance(verdict, planning.Finish) and self._before_finish and isinstance(state, Checkpoint):
+        answered = isinstance(verdict, planning.Finish) and bool(self._before_finish)
+        if answered and isinstance(state, Checkpoint) and state.next == "finish":
             silent.append((_finish_place(state), partial(self._ask_finish, state)))
         for place, ask in silent:
             if place not in self._said:
@@ -275,11 +280,16 @@ class Gates:
 
     def forget(self, state: OperationState) -> None:
         """A commit is published: what it used, and what nobody will ask for any more, goes, and is asked to end."""
-        for place in [place for place in self._running if not _is_needed(place, state)]:
+        for place in [place for place in self._running if not self._is_needed(place, state)]:
             self._overtaken[place] = effect = self._running.pop(place)
             effect.stop()
         if self._said:
-            self._said = {place: said for place, said in self._said.items() if _is_needed(place, state)}
+            self._said = {place: said for place, said in self._said.items() if self._is_needed(place, state)}
+
+    def _is_needed(self, place: Place, state: OperationState) -> bool:
+        if place[0] == "before_compaction":
+            return isinstance(state, Checkpoint) and place == self._summary_place(state)
+        return _is_needed(place, state)
 
     # Ending.
 
@@ -442,14 +452,11 @@ _RUN: Place = ("before_run", "", 0)
 _NAVIGATION: Place = ("before_navigation", "", 0)
 
 
-def _summary_place(state: Checkpoint) -> Place:
-    return "before_compaction", state.trigger, 0
-
-
 def _is_first(state: OperationState) -> bool:
-    """Whether a run has not asked its model yet."""
-    first = isinstance(state, Checkpoint) and state.turn == 0 and state.next == "respond"
-    return first and isinstance(state, Checkpoint) and state.overflow is None
+    """Whether a run has not asked its model yet, for a summary neither."""
+    if not isinstance(state, Checkpoint) or state.turn or state.next != "respond":
+        return False
+    return state.overflow is None and not state.compacted
 
 
 def _request_place(state: OperationState, ahead: int) -> Place:
@@ -477,9 +484,6 @@ def _is_needed(place: Place, state: OperationState) -> bool:
         return _is_first(state) or (isinstance(state, Summarizing | SummaryWait) and state.turn == 0)
     if point == "before_navigation":
         return isinstance(state, Checkpoint | Summarizing | SummaryWait | Navigating)
-    if point == "before_compaction":
-        asks = isinstance(state, Checkpoint) and state.next in ("respond", "summarize") and not state.compacted
-        return asks and isinstance(state, Checkpoint) and place == _summary_place(state)
     if point == "before_request":
         asks = isinstance(state, Checkpoint | Generating | RetryWait)
         asks = asks and not (isinstance(state, Checkpoint) and state.next == "summarize")

@@ -134,6 +134,8 @@ class ModelContext:
         self._bodies: list[EntryBody | _Projected | None] = []
         """What was taken, as a later compaction may keep it; None: it shows nothing."""
         self._earlier: tuple[str, Compaction] | None = None
+        self._kept = 0
+        """How many messages were shown when the newest compaction was taken."""
         self._begin()
 
     def _begin(self) -> None:
@@ -201,6 +203,10 @@ class ModelContext:
             return total
         unfinished = islice(self._batch.behind(), max(start - len(self._messages), 0), None)
         return total + sum(count(message) for message, _ in unfinished)
+
+    def new_tokens(self, count: TokenCounter) -> int | None:
+        """How many tokens came since the newest compaction; None: there is none."""
+        return None if self._earlier is None else self.tokens(count, start=self._kept)
 
     @property
     def known_tokens(self) -> tuple[int, int] | None:
@@ -272,6 +278,7 @@ class ModelContext:
         for number in range(0 if kept is None else len(self._ids)):
             self._show(number)
         self._known = None  # it was told of what was shown then
+        self._kept = len(self._messages)
 
     def _number_of(self, entry_id: str) -> int | None:
         return self._ids.index(entry_id) if entry_id in self._ids else None

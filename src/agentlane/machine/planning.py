@@ -307,7 +307,9 @@ def plan(state: OperationState, view: View, rules: Rules) -> Verdict:
                 return Fail(view.limit)
             if view.model_problem is not None:
                 return GiveUp(view.model_problem)
-            return AskModel() if view.summary is None or state.compacted else _plan_summary(state, view)
+            if view.summary is None or state.compacted or state.unsummarized:
+                return AskModel()
+            return _plan_summary(state, view)
         case RetryWait():
             if cancelled:
                 return Finish()

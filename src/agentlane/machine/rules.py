@@ -5,7 +5,15 @@ from __future__ import annotations
 from msgspec import Struct
 
 from agentlane.data.messages import AssistantMessage, ErrorInfo
-from agentlane.data.operations import Limits, OperationState, PlaceMode, RetryPolicy
+from agentlane.data.operations import (
+    Checkpoint,
+    Limits,
+    OperationState,
+    PlaceMode,
+    RetryPolicy,
+    Summarizing,
+    SummaryWait,
+)
 from agentlane.machine.facts import IllegalStep
 
 RETRY_AFTER_MAX_MS = 24 * 3600 * 1000
@@ -30,6 +38,13 @@ def backoff_ms(policy: RetryPolicy, failures_before: int, jitter: float, retry_a
     if retry_after_ms is None:
         return delay
     return max(delay, min(max(retry_after_ms, 0), RETRY_AFTER_MAX_MS))
+
+
+def turns_of(state: OperationState) -> int:
+    """Turns that the model was asked for: one whose request was too long counts, also before it is asked again."""
+    if isinstance(state, Checkpoint | Summarizing | SummaryWait) and state.overflow is not None:
+        return state.turn + 1
+    return state.turn
 
 
 def error_of(message: AssistantMessage) -> ErrorInfo:

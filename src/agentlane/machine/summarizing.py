@@ -36,7 +36,7 @@ from agentlane.machine.facts import (
     SummaryInterrupted,
     SummaryRefused,
 )
-from agentlane.machine.rules import Rules, backoff_ms, error_of, require
+from agentlane.machine.rules import Rules, backoff_ms, error_of, require, turns_of
 from agentlane.machine.summaries import checked_summary
 
 SHORTER_MAX = 6
@@ -62,6 +62,7 @@ def intend_summary(state: Checkpoint | SummaryWait, fact: SummaryIntended, rules
             answer=state.answer,
             overflow=state.overflow,
             unsummarized=state.unsummarized,
+            placed=state.placed,
         )
     else:
         require((fact.task, fact.reason) == (state.task, state.reason), "another summary is waited for", state)
@@ -79,6 +80,7 @@ def intend_summary(state: Checkpoint | SummaryWait, fact: SummaryIntended, rules
             answer=state.answer,
             overflow=state.overflow,
             unsummarized=state.unsummarized,
+            placed=state.placed,
         )
     return Step(after, effects=(_request(after),), boundary="summary_intent")
 
@@ -164,18 +166,19 @@ def move_lane(state: Navigating, fact: Navigated, rules: Rules) -> Step:
 
 def finish_waiting(state: SummaryWait | Navigating, fact: Fact, rules: Rules) -> Step:
     require(state.cancel_requested_at is not None, "the operation is not about to end", state)
-    return Step(None, (*_dropped(state), End("aborted", state.turn, state.answer)), boundary="terminal")
+    return Step(None, (*_dropped(state), End("aborted", turns_of(state), state.answer)), boundary="terminal")
 
 
 def fail_waiting(state: SummaryWait | Navigating, fact: Any, rules: Rules) -> Step:
     require(state.cancel_requested_at is None, "an abort is asked for: it ends aborted", state)  # I8
-    ended = End("failed", state.turn, state.answer, code=fact.error.code, error=fact.error)
+    ended = End("failed", turns_of(state), state.answer, code=fact.error.code, error=fact.error)
     return Step(None, (*_dropped(state), ended), boundary="terminal")
 
 
 def _check_reason(state: Checkpoint, reason: SummaryReason) -> None:
     if state.next == "respond":
-        require(reason == "threshold" and not state.compacted, "nothing is to be summarized here", state)
+        looked = state.compacted or state.unsummarized
+        require(reason == "threshold" and not looked, "nothing is to be summarized here", state)
     elif state.next == "summarize":
         asked = ("overflow",) if state.overflow is not None else ("manual", "navigation")
         require(reason in asked, "a summary for another reason is asked for", state)
@@ -197,6 +200,7 @@ def _placed(state: Before, reason: SummaryReason, task: str, changes: tuple[Chan
         overflow=state.overflow,
         compacted=reason != "manual",
         unsummarized=state.unsummarized,
+        placed=state.placed,
     )
     return Step(after, (*changes, placed), boundary="summary")
 
@@ -214,19 +218,20 @@ def _without(
             overflow=state.overflow,
             compacted=True,
             unsummarized=True,
+            placed=state.placed,
         )
         return Step(after, changes, boundary=boundary)
     if reason == "overflow" and state.overflow is not None:
         told = f"{state.overflow.message}; what it showed could not be summarized: {error.message}"
         error = replace(state.overflow, message=told)
-        ended = End("failed", state.turn + 1, state.trigger, code=error.code, error=error)
+        ended = End("failed", turns_of(state), state.trigger, code=error.code, error=error)
     else:
         ended = End("failed", state.turn, state.answer, code=error.code, error=error)
     return Step(None, (*changes, ended), boundary=boundary)
 
 
 def _aborted(state: Summarizing, spent: SpendSummary, boundary: str) -> Step:
-    ended = End("aborted", state.turn, state.answer)
+    ended = End("aborted", turns_of(state), state.answer)
     return Step(None, (spent, DropPreparation(state.task), ended), boundary=boundary)
 
 
@@ -246,6 +251,7 @@ def _wait(state: Summarizing, not_before: int, error: ErrorInfo, spent: SpendSum
         answer=state.answer,
         overflow=state.overflow,
         unsummarized=state.unsummarized,
+        placed=state.placed,
     )
     return Step(waiting, (spent,), boundary="summary_failed")
 

@@ -83,7 +83,7 @@ from agentlane.machine.facts import (
     StartChild,
     Step,
 )
-from agentlane.machine.rules import Rules, backoff_ms, error_of, require
+from agentlane.machine.rules import Rules, backoff_ms, error_of, require, turns_of
 from agentlane.machine.summarizing import CONTEXT_OVERFLOW, SUMMARY_TABLE, fail_waiting, finish_waiting
 
 
@@ -562,7 +562,7 @@ def _request(state: Generating) -> RequestModel:
 def _end(
     state: OperationState, status: Any, answer: str | None, *, code: str | None = None, error: ErrorInfo | None = None
 ) -> End:
-    return End(status, state.turn, answer, code=code, error=error)
+    return End(status, turns_of(state), answer, code=code, error=error)
 
 
 def _with_call(state: Tools, index: int, call: CallState) -> Tools:

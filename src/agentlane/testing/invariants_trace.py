@@ -50,7 +50,7 @@ class TraceWalk:
         self._found: list[str] = []
 
     def violations(self) -> list[str]:
-        for event in self._trace.events:
+        for event in self._trace.facts:
             match event:
                 case Submitted():
                     self._submitted[event.number] = self._unknown[event.number] = event
@@ -180,7 +180,7 @@ def _decisions(commit: Submitted) -> list[Decision]:
 
 
 def at_most_once(trace: Trace) -> Iterator[str]:
-    never = {each.number for each in trace.events if isinstance(each, Ended) and not each.begun}
+    never = {each.number for each in trace.facts if isinstance(each, Ended) and not each.begun}
     starts: dict[tuple[str, int], int] = Counter(
         (each.call_id, each.attempt) for each in trace.effects("call") if each.number not in never
     )
@@ -194,9 +194,9 @@ def at_most_once(trace: Trace) -> Iterator[str]:
 
 def _again_though_never(trace: Trace) -> Iterator[str]:
     """Calls that began again behind an intent marked ``never``; one that a close put back never began by it."""
-    names = {each.number: each for each in trace.events if isinstance(each, Submitted)}
+    names = {each.number: each for each in trace.facts if isinstance(each, Submitted)}
     policies: dict[str, dict[int, ReplayPolicy]] = {}
-    for event in trace.events:
+    for event in trace.facts:
         if isinstance(event, Committed):
             for id, call in _calls_of(names[event.number]):
                 if isinstance(call, EffectPending):

@@ -89,6 +89,27 @@ class PathPassesItsStart(BrokenPath):
         return rows
 
 
+class PathStopsForOtherBranches(BrokenPath):
+    """S16: the walk stops where it comes behind the newest of a kind, on whatever branch that is."""
+
+    async def walk(self, start: str, stop_at: str | None, stop_kind: str | None) -> list[EntryRow]:
+        rows = await super().walk(start, stop_at, stop_kind)
+        since = max((row.seq for row in await self.inner.scan() if row.kind == stop_kind), default=0)
+        return rows[: next((n for n, row in enumerate(rows, start=1) if row.seq <= since), len(rows))]
+
+
+class PathStopsInItsOwnSegment(BrokenPath):
+    """S16: a stop is looked for up to where the path branched off, and not beyond."""
+
+    async def walk(self, start: str, stop_at: str | None, stop_kind: str | None) -> list[EntryRow]:
+        whole, rows = await super().walk(start, stop_at, None), await super().walk(start, stop_at, stop_kind)
+        first: dict[str | None, str] = {}
+        for row in await self.inner.scan():
+            first.setdefault(row.parent_id, row.id)
+        own = next((n for n, row in enumerate(whole) if first[row.parent_id] != row.id), len(whole))
+        return rows if len(rows) <= own + 1 else whole
+
+
 class PathStopsByFilteredKinds(BrokenPath):
     """S16: a stop that the filter hides is not seen."""
 

@@ -155,7 +155,7 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
 def _names(history: History[Any], lanes: Sequence[str]) -> dict[str, set[str]]:
     """The names that each lane has, or had before it was renamed."""
     names = {lane: {lane} for lane in lanes}
-    for commit in reversed([commit for commit in history.trace.events if isinstance(commit, Submitted)]):
+    for commit in reversed([commit for commit in history.trace.facts if isinstance(commit, Submitted)]):
         if commit.name == "rename_branch":
             tips = [write for write in commit.writes if getattr(write, "address", ("",))[0] == addresses.BRANCH_TIP]
             old = next(write.address.key for write in tips if isinstance(write, DeleteValue))
@@ -432,7 +432,7 @@ def aborts_of(history: History[Any]) -> set[str]:
     """Operations whose abort was asked of a store."""
     return {
         write.address.key
-        for event in history.trace.events
+        for event in history.trace.facts
         if isinstance(event, Submitted) and event.name == "abort"
         for write in event.writes
         if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE
