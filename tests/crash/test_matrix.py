@@ -119,6 +119,7 @@ async def test_everything_is_reached(capsys: pytest.CaptureFixture[str]) -> None
 
     places = {(state.at, state.cancelled) for state in report.states}
     phases = ["checkpoint(respond)", "checkpoint(finish)", "generating", "retry_wait", "tools"]
+    phases += ["checkpoint(summarize)", "summarizing", "summary_wait", "navigating"]
     assert {(at, cancelled) for at in phases for cancelled in (False, True)} - places == set()
 
     # Each pair of stored and current policy, running and aborted, in parallel and one by one.
