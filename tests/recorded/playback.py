@@ -103,19 +103,24 @@ class Life:
 
     async def bury(self, *tasks: asyncio.Future[Any]) -> None:
         """Nothing of a dead process goes on."""
-        runtime = self.session._runtime
-        runtime.storage.kill()
-        runtime.fault(asyncio.CancelledError())
-        for task in tasks:
-            task.cancel()
-        rest = {*tasks, *runtime.tasks}
-        while rest:
-            await asyncio.wait(rest)
-            rest = set(runtime.tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()
-        runtime.threads.close()
+        await bury(self.session, *tasks)
+
+
+async def bury(session: Session, *tasks: asyncio.Future[Any]) -> None:
+    """The process that had the session is dead: nothing of it goes on, ``tasks`` neither."""
+    runtime = session._runtime
+    runtime.storage.kill()
+    runtime.fault(asyncio.CancelledError())
+    for task in tasks:
+        task.cancel()
+    rest = {*tasks, *runtime.tasks}
+    while rest:
+        await asyncio.wait(rest)
+        rest = set(runtime.tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+    runtime.threads.close()
 
 
 class Playback:
