@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import accumulate
 from typing import NamedTuple
 
 from agentlane.data.entries import Compaction, Entry, StandsFor
 from agentlane.data.messages import AssistantMessage, Message, TextPart, ToolResultMessage, UserMessage
 from agentlane.data.tokens import estimate_message
+from agentlane.data.usage import Usage
 from agentlane.machine.context import not_available
+from agentlane.model import ModelRequest
+from agentlane.testing.script import Answer, Settles
 
 
 class Shown(NamedTuple):
@@ -116,6 +120,16 @@ def is_summary(message: Message, compaction: Compaction) -> bool:
         return False
     [part] = message.content
     return isinstance(part, TextPart) and part.text.endswith(f"<summary>\n{compaction.summary}\n</summary>")
+
+
+def summary(request: ModelRequest) -> Answer:
+    """Another one for each transcript, and the same for the same."""
+    [message] = request.messages
+    [part] = message.content
+    assert isinstance(part, TextPart)
+    text = f"{len(part.text)} characters, {sha256(part.text.encode(errors='surrogatepass')).hexdigest()}"
+    usage = Usage(input_tokens=len(part.text), output_tokens=len(text))
+    return Answer(parts=(TextPart(text=text),), ending=Settles(), usage=usage)
 
 
 def _by_model(messages: Sequence[Message]) -> Counter[str]:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from agentlane.testing.faults import FaultPlan, Point
 
 Where: TypeAlias = Literal["before", "inside", "after"]
-RECOVERIES = ("recovered_response", "replay_intent")
+RECOVERIES = ("recovered_response", "recovered_summary", "replay_intent")
 WHERES: tuple[Where, ...] = ("before", "inside", "after")
 
 

@@ -14,7 +14,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,29 @@ import pytest
 
 from agentlane import Agent, AgentLane, Session, open_session
 from agentlane.data.entries import Compaction, Entry
-from agentlane.data.messages import Message, TextPart
+from agentlane.data.messages import Message
 from agentlane.data.results import OperationResult
 from agentlane.data.tokens import estimate_request
 from agentlane.data.usage import Usage
 from agentlane.errors import NothingToCompact
-from agentlane.model import ModelRequest
 from agentlane.storage.contract import Store
 from agentlane.storage.memory import MemoryStore
 from agentlane.testing import check_invariants, check_pairing
 from agentlane.testing.clock import CountingIds, ManualClock
 from agentlane.testing.faults import FaultPlan
 from agentlane.testing.models import ScriptedModel
-from agentlane.testing.script import Answer, Settles
-from tests.recorded.compacted import CutAt, Shown, counted, cut_of, is_summary, missing, shown, standing_for, unanswered
+from tests.recorded.compacted import (
+    CutAt,
+    Shown,
+    counted,
+    cut_of,
+    is_summary,
+    missing,
+    shown,
+    standing_for,
+    summary,
+    unanswered,
+)
 from tests.recorded.loader import VARIABLE, recorded_session
 from tests.recorded.playback import BACKENDS, Backend, bury
 
@@ -150,16 +158,6 @@ class Host:
 
 def agent() -> Agent[Any, Any]:
     return Agent(model=ScriptedModel(["fine"], summaries=summary))
-
-
-def summary(request: ModelRequest) -> Answer:
-    """Another one for each transcript, and the same for the same."""
-    [message] = request.messages
-    [part] = message.content
-    assert isinstance(part, TextPart)
-    text = f"{len(part.text)} characters, {sha256(part.text.encode(errors='surrogatepass')).hexdigest()}"
-    usage = Usage(input_tokens=len(part.text), output_tokens=len(text))
-    return Answer(parts=(TextPart(text=text),), ending=Settles(), usage=usage)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
