@@ -128,6 +128,7 @@ class Walk:
         assert cut is not None, self._place
         before, kept = pieces[: cut.index], pieces[cut.index :]
         assert self._worth(before), self._place
+        assert self._newest is None or self._worth(pieces[self._kept :]), self._place
         assert body.kept_from == (kept[0].id if kept else None), self._place
         assert body.split == cut.split, self._place
         assert body.tokens_before == self._total(), self._place
