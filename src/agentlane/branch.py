@@ -134,8 +134,7 @@ class Branch:
         return await appending.append(self._core, _checked(message))
 
     async def append_custom(self, type: str, data: Any = None) -> Entry | Queued:
-        """Append an application's own entry, which no model is shown but through the ``projectors`` of an agent; durable on
-        return.
+        """Append an application's own entry, which a model is shown only by ``projectors``; durable on return.
 
         While an operation is open it is queued, as by ``append_message``. Raises ``InvalidName``, ``InvalidMessage``
         for data that is not JSON, ``PayloadTooLarge`` as there.

@@ -12,6 +12,7 @@ from agentlane.data.events import AnswerShown, EntryAdded, Event, LaneSnapshot, 
 from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import AssistantMessage, PartDelta, PartEnd, PartStart, TextPart, ThinkingPart
 from agentlane.data.messages import ToolResultMessage as Result
+from agentlane.data.operations import SummaryReason
 from agentlane.data.partial import PartialAnswer
 from agentlane.data.results import Settled
 from agentlane.data.streaming import (
@@ -164,7 +165,7 @@ class Telling:
         self._waiting: dict[str, tuple[str, str | None]] = {}
         self._progress: dict[str, object] = {}
         self._ended: set[str] = set()
-        self._retrying: tuple[int, int] | None = None
+        self._retrying: tuple[int, int, SummaryReason | None] | None = None
         self._aborting = False
         self.settled = False
 
@@ -238,8 +239,8 @@ class Telling:
             found.append(Aborting(requested_at=operation.cancel_requested_at))
         for call in operation.calls:
             self._call(found, snapshot, call)
-        if operation.at == "retry_wait" and operation.not_before is not None and operation.last_error is not None:
-            retrying = (operation.turn, operation.attempt)
+        if operation.not_before is not None and operation.last_error is not None:
+            retrying = (operation.turn, operation.attempt, operation.summarizing)
             if retrying != self._retrying:
                 self._retrying = retrying
                 attempt, error = operation.attempt + 1, operation.last_error

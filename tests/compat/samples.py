@@ -58,6 +58,7 @@ from agentlane.data.requests import RequestInfo
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow, UsageTotals
 from tests.compat.samples_inbox import INBOX_SAMPLES
+from tests.compat.samples_summaries import SUMMARY_SAMPLES
 
 
 class Sample(NamedTuple):
@@ -407,4 +408,5 @@ SAMPLES: dict[str, Sample] = {
     ),
     "session.feature": Sample(features.MARK, features.FeatureMark(since="1.2.0")),
     **{name: Sample(*sample) for name, sample in INBOX_SAMPLES.items()},
+    **{name: Sample(*sample) for name, sample in SUMMARY_SAMPLES.items()},
 }

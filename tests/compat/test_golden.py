@@ -129,6 +129,7 @@ def test_addresses_are_what_they_always_were() -> None:
             addresses.op_returned("o"),
             addresses.op_answer("o", "c", "n"),
             addresses.session_feature("f"),
+            addresses.op_prep("o", "t"),
         )
     ] == [
         ("branch.tip", "b"),
@@ -151,6 +152,7 @@ def test_addresses_are_what_they_always_were() -> None:
         ("op.returned", "o"),
         ("op.answer", "o|c|n"),
         ("session.feature", "f"),
+        ("op.prep", "o|t"),
     ]
 
 

@@ -14,21 +14,23 @@ from msgspec.structs import replace
 
 from agentlane import Agent, Prompt, Tool, ToolContext, open_session
 from agentlane.data import addresses, codec
-from agentlane.data.entries import Custom
+from agentlane.data.entries import Compaction, Custom
 from agentlane.data.inbox import QueuedInput, QueuedItem
 from agentlane.data.messages import AssistantMessage, TextPart, ToolCallPart, ToolResultMessage, user
-from agentlane.data.operations import Generating, LaneState, Placed, Tools
+from agentlane.data.operations import Generating, LaneState, Navigating, Placed, Summarizing, SummaryPrep, Tools
 from agentlane.data.records.check import RecordCheck
 from agentlane.data.records.faults import KINDS, Fault
 from agentlane.data.records.mending import Mending, StandIn
+from agentlane.data.requests import Navigate
 from agentlane.data.usage import Stats, Usage, UsageRow
 from agentlane.data.writes import Address
-from agentlane.ids import call_id
+from agentlane.ids import call_id, usage_id
 from agentlane.storage.contract import ElementRow, EntryRow, LedgerRow, Row, ValueRow
 from agentlane.testing import ManualClock, ScriptedModel, call
 from agentlane.testing.clock import CountingIds
 
 GHOST = CountingIds(series=99).new()
+TASK = CountingIds(series=96).new()
 
 
 class Records:
@@ -381,7 +383,7 @@ DAMAGES: dict[str, Damage] = {
         "newer_record", lambda at: {f"entry {_first(at)}"}, lambda at: at.change(_first(at), b'{"role":"wizard"}')
     ),
     "a value in a namespace that is not known": Damage(
-        "newer_record", lambda at: {"op.prep/x"}, lambda at: at.set(Address("op.prep", "x"), 1)
+        "newer_record", lambda at: {"op.plan/x"}, lambda at: at.set(Address("op.plan", "x"), 1)
     ),
     "a list in a namespace that is not known": Damage(
         "newer_record",
@@ -437,6 +439,80 @@ DAMAGES: dict[str, Damage] = {
         "stale_receipt",
         lambda at: {"receipt/main|q"},
         lambda at: at.values.update({addresses.receipt("main", "q"): _receipt(at, request_id="q")}),
+    ),
+    "a kept tail of another branch": Damage(
+        "kept_tail", lambda at: {f"entry {GHOST}"}, lambda at: _compact(at, _first(at), kept_from=at.state.answer)
+    ),
+    "a kept tail that begins nowhere": Damage(
+        "kept_tail", lambda at: {f"entry {GHOST}"}, lambda at: _compact(at, at.state.answer, kept_from="nowhere")
+    ),
+    "a kept tail that begins with itself": Damage(
+        "kept_tail", lambda at: {f"entry {GHOST}"}, lambda at: _compact(at, at.state.answer, kept_from=GHOST)
+    ),
+    "a kept tail that begins among results": Damage(
+        "kept_tail", lambda at: {f"entry {GHOST}"}, lambda at: _compact(at, at.call(0), kept_from=at.call(0))
+    ),
+    "a summary that would be queued": Damage(
+        "inbox",
+        lambda at: {str.join("/", at.queued)},
+        lambda at: at.set(
+            addresses.pending_entry(_item(at).entries[0]), Compaction(summary="s", kept_from=None, tokens_before=1)
+        ),
+    ),
+    "a summary that is made of nothing": Damage(
+        "half_operation", lambda at: {f"op.meta/{at.op}"}, lambda at: _summarize(at, prepared=GHOST), operation=True
+    ),
+    "a preparation of another summary": Damage(
+        "left_over",
+        lambda at: {f"op.prep/{at.op}|{GHOST}"},
+        lambda at: _summarize(at, prepared=GHOST),
+        operation=True,
+    ),
+    "a preparation that cannot be read": Damage(
+        "undecodable",
+        lambda at: {f"op.prep/{at.op}|{TASK}"},
+        lambda at: _summarize(at) or at.values.update({addresses.op_prep(at.op, TASK): b"1"}),
+        operation=True,
+    ),
+    "a preparation that outlived its operation": Damage(
+        "outlived",
+        lambda at: {f"op.prep/gone|{TASK}"},
+        lambda at: at.set(addresses.op_prep("gone", TASK), SummaryPrep(tip=_first(at))),
+    ),
+    "a summary under an id that is used": Damage(
+        "reserved_id", lambda at: {f"entry {_first(at)}"}, lambda at: _summarize(at, _first(at)), operation=True
+    ),
+    "a request for a summary that is charged already": Damage(
+        "reserved_id",
+        lambda at: {f"entry {TASK}"},
+        lambda at: (
+            _summarize(at) or _charge(at, UsageRow(id=usage_id(GHOST), kind="summary", usage=Usage(input_tokens=1)))
+        ),
+        operation=True,
+    ),
+    "a summary of a path that the lane is not on": Damage(
+        "missing_input", lambda at: {f"op.prep/{at.op}|{TASK}"}, lambda at: _summarize(at, tip=GHOST), operation=True
+    ),
+    "a tail to be kept that the lane is not on": Damage(
+        "missing_input",
+        lambda at: {f"op.prep/{at.op}|{TASK}"},
+        lambda at: _summarize(at, kept_from=GHOST),
+        operation=True,
+    ),
+    "a navigation with a summary to nowhere": Damage(
+        "missing_input", lambda at: {f"op.prep/{at.op}|{TASK}"}, lambda at: _summarize(at, target=GHOST), operation=True
+    ),
+    "a navigation to nowhere": Damage(
+        "missing_input",
+        lambda at: {f"op.state/{at.op}"},
+        lambda at: at.set(addresses.op_state(at.op), Navigating(target=GHOST)),
+        operation=True,
+    ),
+    "a request to navigate to nowhere": Damage(
+        "missing_input",
+        lambda at: {f"op.meta/{at.op}"},
+        lambda at: _change_meta(at, navigate=Navigate(GHOST)),
+        operation=True,
     ),
     "sums that are not those of the ledger": Damage("stats", lambda at: {"stats"}, lambda at: at.ledger.pop() and None),
     "a result behind no answer": Damage(
@@ -512,6 +588,61 @@ def test_what_stands_for_a_lost_entry_takes_a_number_that_nothing_has() -> None:
     assert sorted(mending.branches.values()) == ["a", "b", "c", "d"]
 
 
+class Repaired(NamedTuple):
+    """A path ``a`` to ``e``, the last of which is a compaction that keeps ``b`` and what follows, with entries lost."""
+
+    lost: str
+    kept_from: str | None
+    begins: str | None
+    """Where its kept tail begins in the copy; ``same`` is where it always did."""
+
+
+REPAIRED = (
+    Repaired("", "b", "same"),
+    Repaired("a", "b", "same"),
+    Repaired("b", "b", "same"),  # what stands for it is at its place
+    Repaired("c", "b", "c"),
+    Repaired("d", "b", "d"),
+    Repaired("bc", "b", "c"),
+    Repaired("", None, "same"),
+    Repaired("c", None, "same"),
+    Repaired("", "z", "a"),
+    Repaired("", "e", "a"),
+)
+
+
+@pytest.mark.parametrize("case", REPAIRED, ids=str)
+def test_a_kept_tail_begins_in_a_copy_with_what_is_left_of_it(case: Repaired) -> None:
+    check = RecordCheck()
+    compaction = Compaction(summary="s", kept_from=case.kept_from, tokens_before=1)
+    for seq, id in enumerate("abcde", start=1):
+        if id not in case.lost:
+            body = codec.encode(compaction if id == "e" else user(id))
+            parent = None if id == "a" else chr(ord(id) - 1)
+            check.entry(id, parent, 10 * seq, "compaction" if id == "e" else "user", body)
+    check.entry("z", None, 100, "user", codec.encode(user("elsewhere")))
+    check.finish()
+
+    mending = Mending(check, last_seq=100, trusted_from=101 if case.lost else 0, ledger_seqs=array("q"))
+
+    assert mending.tails == ({} if case.begins == "same" else {"e": case.begins})
+
+
+def test_a_kept_tail_that_begins_among_results_begins_with_their_answer() -> None:
+    check, ids = RecordCheck(), CountingIds(series=5)
+    asked, answer, result, compaction = (ids.new() for _ in range(4))
+    calls = AssistantMessage(content=(ToolCallPart(id="c", name="quick", arguments={}),), stop_reason="tool_calls")
+    said = ToolResultMessage(call_id="c", name="quick", content=())
+    check.entry(asked, None, 1, "user", codec.encode(user("a")))
+    check.entry(answer, asked, 2, "assistant", codec.encode(calls))
+    check.entry(result, answer, 3, "tool_result", codec.encode(said))
+    summary = Compaction(summary="s", kept_from=result, tokens_before=1)
+    check.entry(compaction, result, 4, "compaction", codec.encode(summary))
+    check.finish()
+
+    assert Mending(check, last_seq=4, trusted_from=0, ledger_seqs=array("q")).tails == {compaction: answer}
+
+
 def _delete(at: Records, address: Address) -> None:
     del at.values[address]
 
@@ -574,3 +705,23 @@ def _settle(at: Records) -> None:
             _forget(at, namespace)
     at.elements.clear()
     at.set(addresses.lane_state("main"), LaneState())
+
+
+def _compact(at: Records, parent: str, *, kept_from: str) -> None:
+    at.add(parent, Compaction(summary="s", kept_from=kept_from, tokens_before=1), "compaction")
+
+
+def _summarize(
+    at: Records,
+    task: str = TASK,
+    *,
+    prepared: str | None = None,
+    tip: str | None = None,
+    kept_from: str | None = None,
+    target: str | None = None,
+) -> None:
+    """The operation asks for a summary."""
+    state = Summarizing(task=task, reason="threshold", response_id=GHOST, attempt=1, trigger=_first(at))
+    at.set(addresses.op_state(at.op), state)
+    prep = SummaryPrep(tip=tip or _first(at), kept_from=kept_from, target=target)
+    at.set(addresses.op_prep(at.op, prepared or task), prep)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlane.data import codec
-from agentlane.data.entries import Custom, EntryBody
+from agentlane.data.entries import BranchSummary, Compaction, Custom, EntryBody
 from agentlane.data.messages import (
     AssistantMessage,
     ImagePart,
@@ -75,6 +75,8 @@ def said(text: str) -> bytes:
         ),
         (Custom(type="hidden", data="leaf"), "leaf"),
         (Custom(type="hidden"), ""),
+        (Compaction(summary="a\nb", kept_from="hidden", tokens_before=7), "a\nb"),
+        (BranchSummary(summary="elsewhere", left="hidden"), "elsewhere"),
     ],
 )
 def test_the_text_of_an_entry(body: EntryBody, text: str) -> None:
@@ -207,4 +209,10 @@ def test_a_hit_tells_what_its_entry_is() -> None:
         ((2, 5),),
     )
     assert (custom.type, custom.role, custom.entry_id, custom.session_id) == ("custom", None, "e", "s")
+    for kind, body in (
+        ("compaction", Compaction(summary="red", kept_from=None, tokens_before=1)),
+        ("branch_summary", BranchSummary(summary="red", left="e")),
+    ):
+        summary = hit(kind, body)
+        assert (summary.type, summary.role, summary.snippet) == (kind, None, "red")
     assert message.score == pytest.approx(100 / 153, abs=1e-5) and 0 < message.score < 1

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentlane import Agent
 from agentlane.data import addresses, codec
-from agentlane.data.entries import BranchSummary, Custom, Entry
-from agentlane.data.messages import ErrorInfo, UserMessage, user
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry
+from agentlane.data.messages import AssistantMessage, ErrorInfo, UserMessage, user
 from agentlane.data.operations import Checkpoint, OperationState, Planned, Summarizing, SummaryPrep, SummaryWait, Tools
+from agentlane.data.results import OperationResult
 from agentlane.data.usage import Usage, UsageRow
 from agentlane.data.writes import InsertUsage, SetValue
 from agentlane.driver import lane_core
@@ -23,7 +27,7 @@ from agentlane.machine.context import ModelContext
 from agentlane.machine.summaries import shown_summary
 from agentlane.storage.contract import SessionStorage
 from agentlane.testing import ScriptedModel, fail
-from tests.driver.written_lanes import Path, asks, compaction, core_of, entry_id, operation, said, write
+from tests.driver.written_lanes import Path, Rows, asks, compaction, core_of, entry_id, operation, said, write
 from tests.session.places import KINDS, Place
 
 
@@ -39,21 +43,6 @@ async def memory(tmp_path: FilePath) -> AsyncIterator[Place]:
     made = Place("memory", tmp_path)
     yield made
     await made.end()
-
-
-class Rows:
-    """How many rows of paths the storage gives."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, storage: SessionStorage) -> None:
-        self.count = 0
-        read = type(storage).path
-
-        async def path(storage: SessionStorage, *given: Any, **options: Any) -> Any:
-            rows = await read(storage, *given, **options)
-            self.count += len(rows)
-            return rows
-
-        monkeypatch.setattr(type(storage), "path", path)
 
 
 async def whole_path(storage: SessionStorage, tip: str | None, *, since: str | None = None) -> list[Entry]:
@@ -76,11 +65,12 @@ async def seen(place: Place) -> dict[str, Any]:
         "open calls": core.open_calls(),
         "unanswered": core.unanswered,
     }
+    if core.batches() and core.batches()[-1][0] in [piece.id for piece in known["pieces"]]:
+        known["before the answer"] = core.before_answer
     if opened is not None:
         known["batches"] = core.batches()
         known["keys"] = [core.call_key(opened, answer, 0) for answer, _ in core.batches()]
         known["earlier batches"] = core.earlier_batches
-        known["before the answer"] = core.before_answer if core.batches() else None
         for name in ("answer_text", "calls", "cut", "corrections", "follow_ups", "usage", "prep"):
             known[name] = getattr(opened, name)
     await session.close()
@@ -199,6 +189,56 @@ async def test_an_operation_is_read_from_its_input_on_which_may_be_before_the_ke
     assert len(known["batches"]) == 7 and known["keys"][-1].endswith("/6")
     assert len(known["messages"]) == 1 + 2 * 3
     assert known["unanswered"] == [] and known["answer_text"] == f"asks {len(path.entries) - 2}"
+
+
+async def test_a_retry_reads_from_the_input_on_though_it_was_summarized(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = long_run()
+    await write(place, path, also=[SetValue(addresses.result("old"), codec.encode(failed(path, opened)))])
+    session = await place.open()
+    lane = await session.lane("main", Agent(model=ScriptedModel(["done"])))
+    await core_of(session).load()
+    rows = Rows(monkeypatch, session._runtime.storage)
+
+    await lane.retry("old", operation_id="again")
+
+    core = core_of(session)
+    assert rows.count == 1 + 2 * 7 + 1 and len(core.batches()) == core.earlier_batches == 7
+    assert core.operation is not None and core.operation.answer_text == f"asks {len(path.entries) - 2}"
+
+
+def failed(path: Path, opened: OpenOperation) -> OperationResult:
+    """The record of the operation, as if it had failed at the end of the path."""
+    return OperationResult(
+        operation_id="old",
+        lane="main",
+        agent="agent",
+        kind="prompt",
+        status="failed",
+        request_digest="d",
+        key_operation="op",
+        inputs=opened.meta.inputs,
+        from_tip=opened.meta.start_tip,
+        to_tip=path.tip,
+        started_at=1,
+        ended_at=2,
+        turns=7,
+    )
+
+
+async def test_the_entry_before_an_answer_is_known_where_the_answer_is_the_first_that_is_read(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path()
+    path.turns(3)
+    answer = path.batch()
+    path.add(compaction(answer))
+    await write(memory, path)
+
+    known = await check_same(memory, monkeypatch)
+
+    assert known["before the answer"] == entry_id(6)
 
 
 def long_run() -> tuple[Path, OpenOperation]:
@@ -390,3 +430,63 @@ async def test_what_another_branch_says_is_not_shown_behind_a_summary(place: Pla
         context.add(id, body)
     assert there == [*context.view(), user("secret")] and shown_summary("so far") not in there
     assert sum(isinstance(each, UserMessage) for each in here) == 1 + 2 + 1 + 1
+
+
+# Any path.
+
+
+@st.composite
+def written(draw: st.DrawFn) -> tuple[Path, OpenOperation | None]:
+    """A path with compactions that keep what nobody has answered, and perhaps an operation that began somewhere."""
+    path = Path()
+    path.turns(1)
+    for kind in draw(st.lists(st.sampled_from(["user", "turn", "batch", "batch", "note", "compaction"]), max_size=20)):
+        match kind:
+            case "user":
+                path.add(user(f"asked {len(path.entries)}"))
+            case "turn":
+                path.turns(1)
+            case "batch":
+                path.batch()
+            case "note":
+                path.add(Custom(type="note"))
+            case _:
+                path.add(compaction(draw(st.sampled_from(_places_to_keep_from(path))), f"after {len(path.entries)}"))
+    prompts = [id for id, body in path.entries if isinstance(body, UserMessage)]
+    begun = draw(st.sampled_from([None, *prompts]))
+    if begun is None:
+        return path, None
+    ids = [id for id, _ in path.entries]
+    start = draw(st.sampled_from(ids[ids.index(begun) :]))
+    again = {"retry_of": "old"} if draw(st.booleans()) else {}
+    return path, operation(Checkpoint(next="respond", trigger=path.tip), inputs=(begun,), start_tip=start, **again)
+
+
+def _places_to_keep_from(path: Path) -> list[str | None]:
+    """Entries that a compaction at the end may keep from: those that count, up to the first message not answered."""
+    found: list[str | None] = []
+    at = max((n for n, (_, body) in enumerate(path.entries) if isinstance(body, Compaction)), default=None)
+    newest = None if at is None else path.entries[at][1]
+    ids = [id for id, _ in path.entries]
+    first = 0 if at is None else at + 1
+    if isinstance(newest, Compaction) and newest.kept_from is not None:
+        first = ids.index(newest.kept_from)
+    waiting = False
+    for id, body in path.entries[first:]:
+        if isinstance(body, UserMessage | AssistantMessage):
+            if not waiting or isinstance(body, AssistantMessage):
+                found.append(id)
+            waiting = isinstance(body, UserMessage)
+    return found if waiting else [*found, None]
+
+
+@given(written())
+def test_any_lane_is_as_if_all_of_it_had_been_read(made: tuple[Path, OpenOperation | None]) -> None:
+    async def check() -> None:
+        place = Place("memory", FilePath())
+        await write(place, *made)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            await check_same(place, monkeypatch)
+        await place.end()
+
+    asyncio.run(check())

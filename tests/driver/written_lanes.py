@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pytest
+
 from agentlane import Session
 from agentlane.data import addresses, codec
 from agentlane.data.entries import Compaction, EntryBody, kind_of
@@ -16,6 +18,7 @@ from agentlane.driver.draft import opening_writes
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.ids import call_id
+from agentlane.storage.contract import SessionStorage
 from tests.session.places import Place
 
 CHUNK = 1_000
@@ -95,6 +98,21 @@ async def write(place: Place, path: Path, opened: OpenOperation | None = None, a
     ]
     await storage.submit(writes)
     await storage.close()
+
+
+class Rows:
+    """How many rows of paths the storage gives."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, storage: SessionStorage) -> None:
+        self.count = 0
+        read = type(storage).path
+
+        async def path(storage: SessionStorage, *given: Any, **options: Any) -> Any:
+            rows = await read(storage, *given, **options)
+            self.count += len(rows)
+            return rows
+
+        monkeypatch.setattr(type(storage), "path", path)
 
 
 def core_of(session: Session) -> LaneCore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 
@@ -175,6 +176,19 @@ def test_each_entry_of_an_application_is_asked_about_once() -> None:
     assert [each.id for each in context.pieces(one)] == [entries[0].id]
 
 
+def test_what_shows_nothing_is_not_held() -> None:
+    class Data:
+        pass
+
+    data = Data()
+    gone = weakref.ref(data)
+    context = ModelContext(lambda _id, _custom: None)
+    context.add(entry_id(1), Custom(type="note", data=data))
+    del data
+
+    assert gone() is None and context.pieces(one) == []
+
+
 @pytest.mark.parametrize(
     ("body", "anew"),
     [
@@ -225,6 +239,22 @@ def test_each_message_is_counted_once_however_often_it_is_asked() -> None:
     assert counts["said 47"] == 1 and counts["said 48"] == 2, "what is kept is counted once more"
     assert counts[_text_of(shown_summary("so far"))] == 1
     assert context.tokens(one) == 3 and context.tokens(count) == sum(map(length, context.view()))
+
+
+def test_looking_at_messages_and_views_of_an_open_batch_keep_the_counts() -> None:
+    counted_messages: list[Message] = []
+
+    def count(message: Message) -> int:
+        counted_messages.append(message)
+        return 10**30
+
+    context = context_of(path(user("a"), asking("x", "y"), result("x")))
+    assert context.tokens(count) == 4 * 10**30
+    context.shown_between(entry_id(1), entry_id(2))
+    context.pieces(count)
+    context.tokens(count)
+
+    assert counted_messages.count(user("a")) == counted_messages.count(asking("x", "y")) == 1
 
 
 def test_the_provider_is_believed_from_the_newest_answer_behind_the_compaction_on() -> None:

@@ -7,17 +7,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from agentlane import InvalidWrite, ListAddress, Session, UnsupportedFormat, ValueAddress
-from agentlane.data import features
+from agentlane import CompactionPolicy, InvalidWrite, ListAddress, Session, UnsupportedFormat, Usage, ValueAddress
+from agentlane.data import addresses, codec, features
 from agentlane.data.features import Feature
-from agentlane.data.writes import InsertEntry, SetValue, Write
+from agentlane.data.operations import (
+    Checkpoint,
+    Navigating,
+    OperationConfig,
+    OperationState,
+    Summarizing,
+    SummaryWait,
+)
+from agentlane.data.usage import UsageRow
+from agentlane.data.writes import (
+    Address,
+    AppendElement,
+    DeleteList,
+    DeleteValue,
+    InsertEntry,
+    InsertUsage,
+    SetValue,
+    Write,
+)
 from agentlane.storage.contract import ValueRow
 from agentlane.testing import FailingStore, FaultPlan
 from agentlane.testing.matrix.lives import bury
+from tests.compat.samples import SAMPLES
 from tests.session.places import Place, agent_of
 from tests.storage.backends import content
 
@@ -55,12 +74,75 @@ async def numbers(session: Session) -> int:
     return snapshot.last_seq
 
 
-async def test_nothing_that_this_version_writes_is_marked(place: Place) -> None:
+async def test_a_session_without_such_a_feature_is_not_marked(place: Place) -> None:
     session = await place.open()
     await (await session.lane("main", agent_of("one"))).run("go")
     await session.set_value(NEW, 1)
 
-    assert features.FEATURES == () and await marks(session) == {}
+    assert await marks(session) == {}
+
+
+SUMMARY = b'{"role":"compaction","summary":"s","kept_from":null,"tokens_before":1}'
+SPEAKS_OF_IT = codec.encode(OperationConfig(agent="a", settings={"compaction": 1, "x": '{"at":"summarizing"'}))
+MARKING: list[Write] = [
+    InsertEntry("e", None, "compaction", SUMMARY),
+    InsertEntry("e", None, "branch_summary", b'{"role":"branch_summary","summary":"s","left":"e"}'),
+    InsertUsage(UsageRow(id="u", kind="summary", usage=Usage())),
+    SetValue(addresses.op_prep("o", "t"), b'{"tip":"e"}'),
+    *(
+        SetValue(addresses.op_config("o"), codec.encode(OperationConfig(agent="a", compaction=policy)))
+        for policy in (None, CompactionPolicy())
+    ),
+]
+PLAIN_WRITES: list[Write] = [
+    InsertEntry("e", None, "custom", SUMMARY),
+    InsertUsage(UsageRow(id="u", kind="attempt", usage=Usage(), note="summary")),
+    InsertUsage(UsageRow(id="u", kind="adjustment", usage=Usage())),
+    SetValue(addresses.op_config("o"), SPEAKS_OF_IT),
+    SetValue(Address("app.op", "op.state"), b'{"at":"summarizing"}'),
+    SetValue(addresses.op_args("o", "c"), b'{"at":"summarizing"}'),
+    AppendElement(addresses.pending_frames("o", "r"), b'{"at":"summarizing"}'),
+    DeleteValue(addresses.op_prep("o", "t")),
+    DeleteList(Address("op.prep", "o|t")),
+]
+
+
+def due(write: Write) -> list[str]:
+    return [feature.name for feature in features.Marks().due([PLAIN_WRITES[0], write])]
+
+
+def test_a_summary_and_whatever_says_that_one_is_made_marks_the_session() -> None:
+    assert {str(write): due(write) for write in MARKING} == {str(write): ["compaction"] for write in MARKING}
+    assert {str(write): due(write) for write in PLAIN_WRITES} == {str(write): [] for write in PLAIN_WRITES}
+
+
+def test_of_all_states_those_mark_it_that_came_with_summaries() -> None:
+    """As decoding them tells, of every state that there is a sample of."""
+    states = [sample.record for sample in SAMPLES.values() if sample.kind is codec.STATE]
+    new = [
+        isinstance(state, Summarizing | SummaryWait | Navigating)
+        or (isinstance(state, Checkpoint) and state.next in ("summarize", "end"))
+        for state in states
+    ]
+
+    assert {type(state) for state in states} == set(get_args(OperationState)) and sum(new) >= 9
+    assert [bool(due(SetValue(addresses.op_state("o"), codec.encode(each)))) for each in states] == new
+
+
+async def test_the_first_summary_marks_a_session_once(place: Place) -> None:
+    session = await place.open()
+    for number in range(2):
+        writes = [InsertEntry(f"e{number}", None, "compaction", SUMMARY)]
+        await session._runtime.submit(writes, lambda commit: None, "summary")
+        assert await marks(session) == {"compaction": b'{"since":"0.1.0"}'}
+    if place.kind != "memory":
+        await session.close()
+        session = await place.open()
+    before = await numbers(session)
+    await session._runtime.submit([InsertEntry("e2", None, "compaction", SUMMARY)], lambda commit: None, "summary")
+
+    assert await numbers(session) == before + 1
+    assert [entry.type for entry in await session.entries()] == ["compaction"] * 3
 
 
 async def test_the_first_use_marks_in_the_same_commit_and_later_ones_do_not(place: Place) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from agentlane import SessionClosed, UnknownBranch
 from agentlane.branch import MARKDOWN_PAGE
-from agentlane.data.messages import user
+from agentlane.data.entries import BranchSummary, Compaction, Entry, EntryBody
+from agentlane.data.messages import ModelIdentity, user
 from agentlane.histories.markdown import markdown_entry, markdown_title
 from agentlane.testing import Trace, call
 from tests.session.places import Place, agent_of, echo
@@ -43,6 +44,37 @@ async def test_the_path_and_nothing_else_is_exported(place: Place) -> None:
     ]
     assert "elsewhere" not in text
     assert [each for each in trace.events if hasattr(each, "writes")] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            Compaction(
+                summary="a ``` b",
+                kept_from="e`7",
+                tokens_before=12_345,
+                model=ModelIdentity(provider="acme", name="large"),
+            ),
+            "\n## Summary · `acme:large` · 2023-11-14 22:13:20 UTC\n\n````text\na ``` b\n````\n"
+            "\n*The model is shown this, not what came before entry ``e`7``; before it was shown 12,345 tokens*\n",
+        ),
+        (
+            Compaction(summary="all", kept_from=None, tokens_before=1),
+            "\n## Summary · 2023-11-14 22:13:20 UTC\n\n```text\nall\n```\n"
+            "\n*The model is shown this, not anything that came before; before it was shown 1 tokens*\n",
+        ),
+        (
+            BranchSummary(summary="tried", left="e7"),
+            "\n## Summary of another path · 2023-11-14 22:13:20 UTC\n\n```text\ntried\n```\n"
+            "\n*Of the path that ends with entry `e7`*\n",
+        ),
+    ],
+)
+def test_summaries_say_what_they_stand_for(body: EntryBody, text: str) -> None:
+    entry = Entry(id="e9", parent_id="e8", seq=9, at=1_700_000_000_000, body=body)
+
+    assert markdown_entry(entry) == text
 
 
 @pytest.mark.parametrize("count", [0, 1, MARKDOWN_PAGE, MARKDOWN_PAGE + 1, 3 * MARKDOWN_PAGE])

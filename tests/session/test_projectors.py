@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from agentlane import Agent, AgentLane, Prompt, agent_tool, tool
-from agentlane.data.entries import Entry
+from agentlane.data.entries import Custom, Entry
 from agentlane.data.messages import ImagePart, TextPart, ToolResultMessage, UserMessage, user
 from agentlane.errors import InvalidDefinition, InvalidName
 from agentlane.testing import ScriptedModel, call
+from tests.driver.written_lanes import Rows
 from tests.session.places import Place, echo
 
 IMAGE = UserMessage(content=(ImagePart(data="aGk=", mime_type="image/png"), TextPart(text="a chart")))
@@ -57,7 +58,7 @@ async def test_a_text_is_a_message_a_message_is_shown_as_it_is_and_nothing_else_
     assert session.findings == ()
 
 
-async def test_a_reopened_session_shows_the_same(place: Place) -> None:
+async def test_a_reopened_session_shows_the_same(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, model = agent_of(note=note)
     session = await place.open()
     lane = await session.lane("main", agent)
@@ -65,11 +66,14 @@ async def test_a_reopened_session_shows_the_same(place: Place) -> None:
     await lane.run("hi")
     await session.close()
 
-    lane = await (await place.open()).lane("main", agent)
+    session = await place.open()
+    lane = await session.lane("main", agent)
     await noted(lane, "b")
+    rows = Rows(monkeypatch, session._runtime.storage)
     await lane.run("more")
 
     first, second = (list(request.messages) for request in model.requests)
+    assert rows.count == 4, "it is read once"
     assert second[: len(first)] == first and texts(second) == ["noted: a", "hi", "so", "noted: b", "more"]
 
 
@@ -96,11 +100,11 @@ async def test_nothing_that_a_projector_does_to_its_data_reaches_the_entry(memor
     lane = await session.lane("main", agent)
     await noted(lane, ["as given"])
     await lane.run("hi")
-    await lane.navigate((await path_of(lane))[-2].id)
-    await lane.run("again")
+    (shown, *_) = lane._core.context.pieces(lambda message: 1)
 
-    assert [texts(request.messages)[0] for request in model.requests] == ["['as given', 'changed']"] * 2
-    assert [entry.body.data for entry in await path_of(lane) if entry.type == "custom"] == [["as given"]]
+    assert texts(model.requests[0].messages)[0] == "['as given', 'changed']"
+    assert isinstance(shown.body, Custom) and shown.body.data == ["as given"]
+    assert [each.body.data for each in await path_of(lane) if isinstance(each.body, Custom)] == [["as given"]]
 
 
 # What fails.

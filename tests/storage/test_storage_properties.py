@@ -116,7 +116,7 @@ writes = st.one_of(
         Charge,
         rarely_used,
         st.builds(Usage, input_tokens=counts, output_tokens=counts, cost_nanos=counts),
-        st.sampled_from(["attempt", "adjustment"]),
+        st.sampled_from(["attempt", "summary", "adjustment"]),
     ),
     st.builds(SetValue, addresses, payloads),
     st.builds(DeleteValue, addresses),

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from agentlane.data import addresses, codec
-from agentlane.data.writes import SetValue, Write
+from agentlane.data.writes import InsertEntry, InsertUsage, SetValue, Write
 from agentlane.errors import UnsupportedFormat
 
 
@@ -27,8 +27,35 @@ class Feature(NamedTuple):
     uses: Callable[[Write], bool]
 
 
-FEATURES: Sequence[Feature] = ()
-"""Those that this version knows, oldest first; none yet. A name is never used again for something else."""
+_SUMMARIES = frozenset(("compaction", "branch_summary"))
+_STATES = (
+    *(b'{"at":"summarizing"', b'{"at":"summary_wait"', b'{"at":"navigating"'),
+    *(b'{"at":"checkpoint","next":"summarize"', b'{"at":"checkpoint","next":"end"'),
+)
+"""How states of an operation begin that came with summaries: the tag comes first, then the first field."""
+_POLICY = b'"compaction":'
+_OF_SUMMARIES = frozenset((addresses.OP_STATE, addresses.OP_CONFIG, addresses.OP_PREP))
+
+
+def _makes_summaries(write: Write) -> bool:
+    # Every commit of a session that is not marked is looked at with this: what is cheap to tell apart comes first.
+    if type(write) is SetValue:
+        (namespace, _), payload = write
+        if namespace not in _OF_SUMMARIES:
+            return False
+        if namespace == addresses.OP_STATE:
+            return payload.startswith(_STATES)
+        if namespace == addresses.OP_PREP:
+            return True
+        # The settings of a model may say the same.
+        return _POLICY in payload and codec.CONFIG.decode(payload, namespace).compaction is not UNSET
+    if type(write) is InsertEntry:
+        return write.kind in _SUMMARIES
+    return type(write) is InsertUsage and write.row.kind == "summary"
+
+
+FEATURES: Sequence[Feature] = (Feature("compaction", "0.1.0", _makes_summaries),)
+"""Those that this version knows, oldest first. A name is never used again for something else."""
 
 
 class FeatureMark(Struct, frozen=True, gc=False, kw_only=True):
@@ -45,10 +72,14 @@ class Marks:
 
     def __init__(self) -> None:
         self._made: dict[str, str] = {}
+        self._known: Sequence[Feature] | None = None
+        self._new: Sequence[Feature] = ()
+        """Those of ``_known`` that the session is not marked with."""
 
     def read(self, rows: Mapping[str, bytes]) -> None:
         """Take the marks as they are stored."""
         self._made = {name: MARK.decode(payload, f"feature {name}").since for name, payload in rows.items()}
+        self._known = None
 
     def check_writable(self, session_id: str) -> None:
         """``UnsupportedFormat`` if the session uses what this version does not know: it may read it, not write it."""
@@ -64,14 +95,19 @@ class Marks:
                 needed=needed,
             )
 
-    def due(self, writes: Iterable[Write]) -> list[Feature]:
+    def due(self, writes: Iterable[Write]) -> Sequence[Feature]:
         """Features that ``writes`` use and the session is not marked with."""
-        new = [feature for feature in FEATURES if feature.name not in self._made]
-        return [feature for feature in new if any(feature.uses(write) for write in writes)]
+        if self._known is not FEATURES:
+            self._known = FEATURES
+            self._new = tuple(feature for feature in FEATURES if feature.name not in self._made)
+        if not self._new:
+            return ()
+        return [feature for feature in self._new if any(map(feature.uses, writes))]
 
     def made(self, features: Iterable[Feature]) -> None:
         """The commit that has the marks of ``features`` is published."""
         self._made |= {feature.name: feature.since for feature in features}
+        self._known = None
 
 
 def mark(feature: Feature) -> Write:

@@ -10,6 +10,7 @@ from agentlane.data.findings import Finding, VerifyReport
 
 RepairCode: TypeAlias = Literal[
     "ended",
+    "kept_tail",
     "lane",
     "lost_entry",
     "lost_result",

@@ -75,7 +75,8 @@ class CallEnded(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", 
 
 
 class Retrying(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", tag="retrying"):
-    """The answer failed, and attempt number ``attempt`` is made when the clock reaches ``not_before``."""
+    """The answer, or a summary that comes before it, failed; attempt number ``attempt`` is made when the clock reaches
+    ``not_before``."""
 
     not_before: int
     attempt: int

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlane.agent import Agent
+from agentlane.data import codec
 from agentlane.data.border import clean_text
 from agentlane.data.digests import digest
 from agentlane.data.operations import WHOLE_MAX, Checkpoint, LaneConfig, Navigating, OperationMeta, OperationState
@@ -14,21 +15,26 @@ from agentlane.data.reads import id_text
 from agentlane.data.requests import Compact, Navigate, RequestInfo
 from agentlane.driver.appending import repair
 from agentlane.driver.draft import PathDraft
-from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.lane_core import END_PAGE, LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.summarizing import Summaries
 from agentlane.errors import InvalidMessage, InvalidNavigation, NothingToCompact
+from agentlane.machine.context import ModelContext
 
 INSTRUCTIONS_MAX = 20_000
 """Characters of the instructions of one summary."""
 
 
 class Aside(NamedTuple):
-    """What was read for a navigation before its step: where the lane was, and where its path leaves the target's."""
+    """What was read for a navigation before its step: where the lane was, and where its path leaves the target's.
+
+    ``leaves``: the model was shown something of what is left behind.
+    """
 
     tip: str | None
     base: str | None
+    leaves: bool = False
 
 
 def checked(request: Compact | Navigate) -> Compact | Navigate:
@@ -72,7 +78,26 @@ async def look_aside(lane: LaneCore, request: Navigate) -> Aside:
             "session",
             entry_id=request.to,
         )
-    return Aside(tip, await _base(lane.runtime, tip, request.to))
+    base = await _base(lane.runtime, tip, request.to)
+    return Aside(tip, base, request.summarize and tip is not None and await _shows(lane, tip, base))
+
+
+async def _shows(lane: LaneCore, tip: str, base: str | None) -> bool:
+    """Whether the model is shown something of the path to ``tip`` behind ``base``."""
+    after: str | None = None
+    while tip != base:
+        rows = await lane.runtime.storage.path(tip, limit=END_PAGE, after=after)
+        for row in rows:
+            if row.id == base:
+                return False
+            context = ModelContext(lane.project)
+            context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
+            if context.view():
+                return True
+        if len(rows) < END_PAGE:
+            return False
+        after = rows[-1].id
+    return False
 
 
 async def _base(runtime: Runtime, tip: str | None, target: str | None) -> str | None:
@@ -85,7 +110,7 @@ async def _base(runtime: Runtime, tip: str | None, target: str | None) -> str | 
             found = await way.next()
             if found is not None and found in other.seen:
                 return found
-        if all(way.over for way in ways):
+        if all(way.ended for way in ways):
             return None
 
 
@@ -97,14 +122,19 @@ class _Way:
         self._start = start
         self._page: list[str] = []
         self._last: str | None = None
+        self._over = False
         self.seen: set[str] = set()
-        self.over = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether its first entry was seen."""
+        return self._over and not self._page
 
     async def next(self) -> str | None:
-        if not self._page and not self.over:
+        if not self._page and not self._over:
             rows = await self._runtime.storage.path(self._start, limit=PAGE, after=self._last, payloads=False)
             self._page = [row.id for row in reversed(rows)]
-            self.over = len(rows) < PAGE
+            self._over = len(rows) < PAGE
             self._last = rows[-1].id if rows else self._last
         if not self._page:
             return None
@@ -157,7 +187,7 @@ def _first_state(lane: LaneCore, navigate: Navigate | None, aside: Aside | None,
         return Checkpoint(next="summarize", trigger=tip or "")
     if navigate.label is not None and lane.tip is None:
         raise InvalidNavigation(f"lane {lane.name!r} is empty: it leaves no entry behind that could have a label")
-    if navigate.summarize and aside is not None and lane.tip is not None and aside.base != lane.tip:
+    if aside is not None and aside.leaves and lane.tip is not None:
         return Checkpoint(next="summarize", trigger=lane.tip)
     return Navigating(target=navigate.to, label=navigate.label)
 

@@ -38,7 +38,9 @@ class Counter:
             if type(tokens) is int and tokens >= 0:
                 return tokens
             why = f"said {tokens!r}, which is no number of tokens"
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # foreign code may raise anything, SystemExit included
             why = f"failed: {error_text(error)}"
         if not self._failed:
             self._failed = True

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from agentlane.agent import Agent
 from agentlane.data import codec
-from agentlane.data.messages import ErrorInfo, Message, UserMessage
+from agentlane.data.messages import ErrorInfo, Message
 from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
 from agentlane.driver.counting import counter_of
@@ -16,7 +16,7 @@ from agentlane.driver.draft import OperationDraft
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.views import resolve_model
-from agentlane.machine.compaction import Budgets, Piece, budgets, cut, stands_for, worth
+from agentlane.machine.compaction import Budgets, budgets, cut, stands_for, turn_start, worth
 from agentlane.machine.context import ModelContext
 from agentlane.machine.planning import SummaryView
 from agentlane.machine.summaries import SummaryRequest, branch_request, compaction_request
@@ -161,7 +161,9 @@ class Summaries:
         place = cut(pieces, keep, len(lane.unanswered))
         if place is None:
             return None if reason == "threshold" else Wanted(reason, refused=NOTHING)
-        if reason == "threshold" and not worth(sum(piece.tokens for piece in pieces[: place.index]), keep):
+        if reason == "threshold" and not worth(
+            sum(piece.tokens for piece in pieces[: place.index]), keep, context.new_tokens(count)
+        ):
             return None
         prep = SummaryPrep(
             tip=tip,
@@ -186,7 +188,7 @@ class Summaries:
         if not index:
             return (), None
         messages = context.shown_between(pieces[0].id, pieces[index - 1].id)
-        start = _turn_start(pieces, index) if prep.split else 0
+        start = turn_start(pieces, index) if prep.split else 0
         if not prep.split or not start:
             return messages, 0 if prep.split else None
         return messages, len(context.shown_between(pieces[0].id, pieces[start - 1].id))
@@ -235,11 +237,3 @@ class Summaries:
             if row.id != base:
                 context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
         return context.view()
-
-
-def _turn_start(pieces: Sequence[Piece], index: int) -> int:
-    """Where the turn begins that the piece before ``index`` belongs to."""
-    start = next((i for i in range(index - 1, -1, -1) if isinstance(pieces[i].body, UserMessage)), 0)
-    while start > 0 and isinstance(pieces[start - 1].body, UserMessage):
-        start -= 1
-    return start

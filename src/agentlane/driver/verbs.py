@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from agentlane.agent import Agent
 from agentlane.data import addresses, codec
 from agentlane.data.messages import ModelIdentity, UserMessage
-from agentlane.data.operations import AskedModel, Checkpoint, Generating, LaneConfig, LaneState, OperationMeta
+from agentlane.data.operations import (
+    AskedModel,
+    Checkpoint,
+    Generating,
+    LaneConfig,
+    LaneState,
+    OperationMeta,
+    Summarizing,
+)
 from agentlane.data.reads import id_text
 from agentlane.data.requests import (
     Compact,
@@ -414,7 +422,7 @@ async def configure(
 def _asked(operation: OpenOperation) -> AskedModel | UnsetType:
     """The request that is under way stays one to the model that it went to, also if a later process has to say so."""
     state = operation.state
-    if not isinstance(state, Generating):
+    if not isinstance(state, Generating | Summarizing):
         return UNSET
     model = operation.config.model_of(state.response_id, state.model_index)
     return UNSET if model is None else AskedModel(state.response_id, model)

@@ -157,6 +157,11 @@ def _boundaries(pieces: Sequence[Piece]) -> Iterator[int]:
             adjacent = False
 
 
+def turn_start(pieces: Sequence[Piece], index: int) -> int:
+    """Where the turn begins that the piece before ``index`` belongs to."""
+    return max((start for start in _boundaries(pieces[:index])), default=0)
+
+
 def _under_way(pieces: Sequence[Piece]) -> bool:
     """Whether the last turn is answered in part: it ends with calls or their results."""
     for piece in reversed(pieces):

@@ -16,7 +16,9 @@ The prefix never changes when the path grows without a compaction, so a provider
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeAlias, overload
 
 from msgspec.structs import replace
@@ -80,21 +82,11 @@ class MessageView(Sequence[Message]):
         return repr(tuple(self))
 
 
-class _Taken(NamedTuple):
-    """An entry as a later compaction may keep it. Without a body it shows nothing, and has been asked about that."""
+class _Projected(NamedTuple):
+    """An entry of an application that is shown, and as what."""
 
-    id: str
-    body: EntryBody | None
-    message: UserMessage | None = None
-    """What it shows, where that is not the body itself."""
-
-
-class _Shown(NamedTuple):
-    """An entry and the first of the messages that are shown for it; those up to the next entry's are its own too."""
-
-    id: str
-    body: EntryBody
-    start: int
+    body: Custom
+    message: UserMessage
 
 
 class _Batch:
@@ -106,9 +98,10 @@ class _Batch:
         self.answer_id = answer_id
         self.calls = calls
         self.sent_ids = sent_ids
-        self.results: list[tuple[str, ToolResultMessage] | None] = [None] * len(calls)
+        self.results: list[tuple[ToolResultMessage, int] | None] = [None] * len(calls)
+        """Each with the number of its entry."""
         self.missing = len(calls)
-        self.waiting: list[tuple[str, Custom, UserMessage]] = []
+        self.waiting: list[tuple[UserMessage, int]] = []
         """What applications put between the results."""
 
     def open_index(self, entry_id: str, message: ToolResultMessage) -> int | None:
@@ -121,15 +114,11 @@ class _Batch:
                 return index
         return None
 
-    def close(self, messages: list[Message], shown: list[_Shown]) -> None:
-        """Append what is shown of the batch behind its answer, and the entries that this is of."""
+    def behind(self) -> Iterator[tuple[Message, int | None]]:
+        """What is shown behind the answer, each with the number of its entry, if there is one."""
         for sent_id, call, result in zip(self.sent_ids, self.calls, self.results, strict=True):
-            if result is not None:
-                shown.append(_Shown(*result, len(messages)))
-            messages.append(_sent(sent_id, call, None if result is None else result[1]))
-        for id, body, message in self.waiting:
-            shown.append(_Shown(id, body, len(messages)))
-            messages.append(message)
+            yield (_sent(sent_id, call, None), None) if result is None else (_sent(sent_id, call, result[0]), result[1])
+        yield from self.waiting
 
 
 class ModelContext:
@@ -141,14 +130,21 @@ class ModelContext:
 
     def __init__(self, project: Project | None = None) -> None:
         self.project = project
-        self._taken: list[_Taken] = []
+        self._ids: list[str] = []
+        self._bodies: list[EntryBody | _Projected | None] = []
+        """What was taken, as a later compaction may keep it; None: it shows nothing."""
         self._earlier: tuple[str, Compaction] | None = None
+        self._kept = 0
+        """How many messages were shown when the newest compaction was taken."""
         self._begin()
 
     def _begin(self) -> None:
         """Show nothing. What was shown stays as it was for those who were given it."""
         self._messages: list[Message] = []
-        self._shown: list[_Shown] = []
+        self._shown = array("q")
+        """The numbers of the entries that are shown, in the order in which they are."""
+        self._starts = array("q")
+        """Of each the first of its messages; those up to the next one's are its own too."""
         self._used_ids: dict[str, int] = {}
         self._batch: _Batch | None = None
         self._known: tuple[int, int] | None = None
@@ -161,22 +157,21 @@ class ModelContext:
         if isinstance(body, Compaction):
             self._compact(entry_id, body)
             return
-        taken = _Taken(entry_id, body)
+        taken: EntryBody | _Projected | None = body
         if isinstance(body, Custom):
             message = None if self.project is None else self.project(entry_id, body)
-            taken = _Taken(entry_id, None if message is None else body, message)
-        elif isinstance(body, BranchSummary):
-            taken = _Taken(entry_id, body, shown_branch_summary(body.summary))
+            taken = None if message is None else _Projected(body, message)
         elif isinstance(body, AssistantMessage) and body.stop_reason in ("error", "aborted"):
-            taken = _Taken(entry_id, None)
-        self._taken.append(taken)
-        self._show(taken)
+            taken = None
+        self._ids.append(entry_id)
+        self._bodies.append(taken)
+        self._show(len(self._ids) - 1)
 
     def view(self) -> Sequence[Message]:
         """The messages as of now. An unfinished batch is closed in the view only."""
         if self._batch is None:
             return MessageView(self._messages, len(self._messages))
-        return self._closed()[0]
+        return (*self._messages, *(message for message, _ in self._batch.behind()))
 
     def open_calls(self) -> tuple[str, tuple[ToolCallPart, ...]] | None:
         """The answer at the end of the path and its calls that have no result there, if any."""
@@ -202,12 +197,16 @@ class ModelContext:
         However often this is asked, each message is counted once, but for the results of a batch that is not finished;
         the messages that a compaction keeps are counted again behind it. Another counter begins anew.
         """
-        sums = self._counted(count, self._messages)
+        sums = self._counted(count)
         total = sums[-1] - sums[min(start, len(sums) - 1)]
         if self._batch is None:
             return total
-        messages, _ = self._closed()
-        return total + sum(count(message) for message in messages[max(start, len(self._messages)) :])
+        unfinished = islice(self._batch.behind(), max(start - len(self._messages), 0), None)
+        return total + sum(count(message) for message, _ in unfinished)
+
+    def new_tokens(self, count: TokenCounter) -> int | None:
+        """How many tokens came since the newest compaction; None: there is none."""
+        return None if self._earlier is None else self.tokens(count, start=self._kept)
 
     @property
     def known_tokens(self) -> tuple[int, int] | None:
@@ -224,87 +223,99 @@ class ModelContext:
         Entries that show nothing are not among them. The tokens of a result that is missing are those of the piece
         before it.
         """
-        messages, shown = self._closed()
-        if not shown:
-            return []
-        sums = self._counted(count, self._messages)
+        sums, (shown, starts) = self._counted(count)[:], self._spans()
         if self._batch is not None:
-            sums = list(sums)
-            _extend(sums, count, messages)
-        starts = [*(each.start for each in shown), len(messages)]
-        return [Piece(each.id, each.body, sums[starts[n + 1]] - sums[starts[n]]) for n, each in enumerate(shown)]
+            for message, _ in self._batch.behind():
+                sums.append(sums[-1] + count(message))
+        return [
+            Piece(self._ids[number], self._body(number), sums[starts[at + 1]] - sums[starts[at]])
+            for at, number in enumerate(shown)
+        ]
 
     def shown_between(self, first: str, last: str) -> tuple[Message, ...]:
         """The messages of the pieces from the entry ``first`` to the entry ``last``, both included, as ``view()`` has
         them. ``KeyError`` for an entry that is no piece."""
-        messages, shown = self._closed()
-        at = {each.id: number for number, each in enumerate(shown)}
-        behind = at[last] + 1
-        end = len(messages) if behind == len(shown) else shown[behind].start
-        return tuple(messages[shown[at[first]].start : end])
+        shown, starts = self._spans()
+        at = {self._ids[number]: place for place, number in enumerate(shown)}
+        return tuple(self.view()[starts[at[first]] : starts[at[last] + 1]])
 
-    def _closed(self) -> tuple[list[Message], list[_Shown]]:
-        """All that is shown, and the entries that it is of; an unfinished batch is closed in a copy."""
-        if self._batch is None:
-            return self._messages, self._shown
-        messages, shown = list(self._messages), list(self._shown)
-        self._batch.close(messages, shown)
-        return messages, shown
+    def _spans(self) -> tuple[array[int], array[int]]:
+        """The entries that are shown, and the first message of each; behind the last one how many messages there are.
+        Those of an unfinished batch are among them."""
+        shown, starts, end = self._shown[:], self._starts[:], len(self._messages)
+        if self._batch is not None:
+            for _, number in self._batch.behind():
+                if number is not None:
+                    shown.append(number)
+                    starts.append(end)
+                end += 1
+        starts.append(end)
+        return shown, starts
 
-    def _counted(self, count: TokenCounter, messages: list[Message]) -> list[int]:
+    def _body(self, number: int) -> EntryBody:
+        taken = self._bodies[number]
+        if taken is None:
+            raise RuntimeError(f"entry {self._ids[number]} shows nothing")
+        return taken.body if isinstance(taken, _Projected) else taken
+
+    def _counted(self, count: TokenCounter) -> list[int]:
         if self._counter != count:
             self._counter, self._sums = count, [0]
-        _extend(self._sums, count, messages)
-        return self._sums
+        sums, messages = self._sums, self._messages
+        for index in range(len(sums) - 1, len(messages)):
+            sums.append(sums[-1] + count(messages[index]))
+        return sums
 
     def _compact(self, entry_id: str, body: Compaction) -> None:
         """Show the summary and what is kept."""
         self._earlier = (entry_id, body)
-        kept: list[_Taken] = []
-        if body.kept_from is None:
-            self._taken = kept
-        else:
-            # Where it is not found, what was taken stays: a later compaction may keep a part of it.
-            at = next((at for at, each in enumerate(self._taken) if each.id == body.kept_from), None)
-            if at is not None:
-                self._taken = kept = self._taken[at:]
+        kept = len(self._ids) if body.kept_from is None else self._number_of(body.kept_from)
+        if kept is not None:
+            self._ids, self._bodies = self._ids[kept:], self._bodies[kept:]
         self._begin()
         self._messages.append(shown_summary(body.summary))
-        for each in kept:
-            self._show(each)
+        # Where it is not found, what was taken stays unshown: a later compaction may keep a part of it.
+        for number in range(0 if kept is None else len(self._ids)):
+            self._show(number)
         self._known = None  # it was told of what was shown then
+        self._kept = len(self._messages)
 
-    def _show(self, taken: _Taken) -> None:
-        id, body, message = taken
-        match body:
-            case None:
-                return
-            case ToolResultMessage():
-                self._add_result(id, body)
-            case AssistantMessage():
-                self._close_batch()
-                self._add_answer(id, body)
-            case Custom() if self._batch is not None and message is not None:
-                content = _shown(message.content)
-                if content:
-                    self._batch.waiting.append((id, body, _with(message, content)))
-            case UserMessage():
-                self._add_user(id, body, body)
-            case _:
-                if message is not None:
-                    self._add_user(id, body, message)
+    def _number_of(self, entry_id: str) -> int | None:
+        return self._ids.index(entry_id) if entry_id in self._ids else None
 
-    def _add_user(self, id: str, body: EntryBody, message: UserMessage) -> None:
-        self._close_batch()
+    def _show(self, number: int) -> None:
+        body = self._bodies[number]
+        if isinstance(body, ToolResultMessage):
+            self._add_result(number, body)
+        elif isinstance(body, AssistantMessage):
+            self._close_batch()
+            self._add_answer(number, body)
+        elif isinstance(body, UserMessage):
+            self._close_batch()
+            self._add_user(number, body)
+        elif isinstance(body, BranchSummary):
+            self._close_batch()
+            self._add_user(number, shown_branch_summary(body.summary))
+        elif isinstance(body, _Projected):
+            self._add_user(number, body.message)
+
+    def _add_user(self, number: int, message: UserMessage) -> None:
         content = _shown(message.content)
-        if content:
-            self._append(id, body, _with(message, content))
+        if not content:
+            return
+        said = message if content is message.content else replace(message, content=content)
+        if self._batch is None:
+            self._append(said, number)
+        else:
+            self._batch.waiting.append((said, number))
 
-    def _append(self, id: str, body: EntryBody, message: Message) -> None:
-        self._shown.append(_Shown(id, body, len(self._messages)))
+    def _append(self, message: Message, number: int | None) -> None:
+        if number is not None:
+            self._shown.append(number)
+            self._starts.append(len(self._messages))
         self._messages.append(message)
 
-    def _add_answer(self, entry_id: str, body: AssistantMessage) -> None:
+    def _add_answer(self, number: int, body: AssistantMessage) -> None:
         parts: list[AssistantPart] = []
         calls: list[ToolCallPart] = []
         sent_ids: list[str] = []
@@ -323,27 +334,28 @@ class ModelContext:
             parts.append(part)
         if not parts:
             return
-        self._append(entry_id, body, replace(body, content=tuple(parts)) if changed else body)
+        self._append(replace(body, content=tuple(parts)) if changed else body, number)
         counted = _counted_by_provider(body)
         if counted is not None:
             self._known = (counted, len(self._messages))
         if calls:
-            self._batch = _Batch(entry_id, tuple(calls), tuple(sent_ids))
+            self._batch = _Batch(self._ids[number], tuple(calls), tuple(sent_ids))
 
-    def _add_result(self, entry_id: str, body: ToolResultMessage) -> None:
+    def _add_result(self, number: int, body: ToolResultMessage) -> None:
         batch = self._batch
-        index = None if batch is None else batch.open_index(entry_id, body)
+        index = None if batch is None else batch.open_index(self._ids[number], body)
         if batch is None or index is None:
             return
-        batch.results[index] = (entry_id, body)
+        batch.results[index] = (body, number)
         batch.missing -= 1
         if not batch.missing:
             self._close_batch()
 
     def _close_batch(self) -> None:
-        if self._batch is not None:
-            self._batch.close(self._messages, self._shown)
-            self._batch = None
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            for message, number in batch.behind():
+                self._append(message, number)
 
     def _unique(self, given: str) -> str:
         """``given`` if no call before has it, else with the first free number behind it."""
@@ -382,22 +394,12 @@ def _sent(sent_id: str, call: ToolCallPart, result: ToolResultMessage | None) ->
     return replace(message, call_id=sent_id, name=call.name, content=content or (TextPart(text=NO_OUTPUT),))
 
 
-def _extend(sums: list[int], count: TokenCounter, messages: list[Message]) -> None:
-    """Count the messages that are not yet in the sums."""
-    for index in range(len(sums) - 1, len(messages)):
-        sums.append(sums[-1] + count(messages[index]))
-
-
 def _counted_by_provider(answer: AssistantMessage) -> int | None:
     """How long request and answer were, if the provider said so."""
     usage = answer.usage
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     return usage.input_tokens + usage.output_tokens  # cached input is part of the input
-
-
-def _with(message: UserMessage, content: tuple[UserPart, ...]) -> UserMessage:
-    return message if content is message.content else replace(message, content=content)
 
 
 def _shown(content: tuple[UserPart, ...]) -> tuple[UserPart, ...]:

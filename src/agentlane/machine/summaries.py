@@ -110,6 +110,9 @@ _CAPS: dict[_Kind, int] = {"result": 8_000, "arguments": 4_000, "thought": 4_000
 _LEAST = 125
 """How many it may be cut to."""
 
+_MARK = 40
+"""How long the mark is, at most, that stands where something was left out."""
+
 
 def _steps() -> tuple[dict[_Kind, int], ...]:
     """Ever shorter caps: one kind after the other is halved, and comes down in three rounds."""
@@ -230,12 +233,12 @@ class _Draft:
 
     def within(self, max_tokens: int, count: Count) -> str:
         """The longest form that has at most ``max_tokens``, or the shortest there is."""
-        if self._earlier is not None:
-            self._earlier = _fitting(self._earlier, max_tokens // 2, count)
         if count(text := self.whole(_STEPS[0])) <= max_tokens:
             return text
+        if self._earlier is not None:
+            self._earlier = _fitting(self._earlier, max_tokens // 2, count)
         fits: str | None = None
-        low, high = 1, len(_STEPS)
+        low, high = 0, len(_STEPS)
         while low < high:
             middle = (low + high) // 2
             if count(text := self.whole(_STEPS[middle])) <= max_tokens:
@@ -371,8 +374,8 @@ def _escaped(text: str) -> str:
 
 
 def _shortened(text: str, characters: int) -> str:
-    """``text``, or its beginning and its end with a mark between them."""
-    if len(text) <= characters:
+    """``text``, or its beginning and its end with a mark between them, where that is shorter."""
+    if len(text) <= characters + _MARK:
         return text
     ending = characters // 3
     left_out = len(text) - characters

@@ -187,7 +187,16 @@ class Mended:
         if row.id in entries.kinds:
             self.note("wrong_kind", f"entry {row.id}", f"it is of kind {entries.kinds[row.id]!r}, not {row.kind!r}")
             row = row._replace(kind=entries.kinds[row.id])
+        if row.id in mending.tails:
+            return self._with_tail(row)
         return row._replace(payload=_one_line(row.payload))
+
+    def _with_tail(self, row: EntryRow) -> EntryRow:
+        body, tail = _decode(row.payload), self.mending.tails[row.id]
+        where = "nothing is left before it" if tail is None else f"what it keeps begins with {tail} now"
+        text = f"it keeps what is from {body['kept_from']} on, and that is not on its path; {where}"
+        self.note("kept_tail", f"entry {row.id}", text)
+        return row._replace(payload=codec.encode(body | {"kept_from": tail}))
 
     def _readable(self, row: EntryRow) -> EntryRow:
         place = self.mending.result_place(row.id)

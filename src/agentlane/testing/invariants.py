@@ -9,7 +9,7 @@ Each violation is a line that begins with its number. ``check_invariants`` speak
     I5   every call of an answer that settled to run its calls has one result, in order; placed calls are a prefix
     I8   an operation is open or has one terminal record, never both
     I9   stats equal the ledger
-    I10  what a model would be shown of any branch pairs calls and results
+    I10  what a model would be shown of any branch pairs calls and results; what a compaction keeps is on its own path
     I11  each tip is an entry of the session
     I12  without ``op.*``, ``pending.*`` and ``inbox/*`` and with idle lanes, a valid conversation is left
 

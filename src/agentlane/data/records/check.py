@@ -33,6 +33,7 @@ KINDS: dict[str, codec.Kind[Any]] = {
     addresses.OP_ANSWER: codec.JSON,
     addresses.OP_DECISION: codec.DECISION,
     addresses.OP_RETURNED: codec.RETURNED,
+    addresses.OP_PREP: codec.PREP,
     addresses.PENDING_APPROVAL: codec.APPROVAL,
     addresses.PENDING_ENTRY: codec.BODY,
     addresses.PENDING_OUTPUT: codec.PROGRESS,
@@ -150,6 +151,8 @@ class RecordCheck:
                 operations.configs[key] = record
             case addresses.OP_STATE:
                 operations.states[key] = record
+            case addresses.OP_PREP:
+                operations.preps[key] = record
             case addresses.OP_RETURNED:
                 self.inbox.take_returned(key, record)
             case addresses.PENDING_APPROVAL:

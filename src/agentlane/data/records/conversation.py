@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from agentlane.data.entries import Custom, EntryBody
+from agentlane.data.entries import Compaction, Custom, EntryBody
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
 from agentlane.data.operations import OutcomeReady, Placed, Tools
 from agentlane.data.records.faults import Faults
@@ -40,6 +40,8 @@ class Conversation:
         self.kinds: dict[str, str] = {}
         """The true kinds of entries that are stored as ones of another kind."""
         self.batches: list[Batch] = []
+        self.tails: dict[int, str] = {}
+        """Rows of compactions that keep a tail, with the entry that it begins with."""
         self._batch = array("i")
         self._answered = array("i")
         """How many calls of the batch have their result on the way to this entry."""
@@ -72,6 +74,9 @@ class Conversation:
         batch, answered = self._place(id, parent, body)
         self._batch.append(batch)
         self._answered.append(answered)
+        if isinstance(body, Compaction) and body.kept_from is not None:
+            self.tails[row] = body.kept_from
+            self._check_tail(id, parent, body.kept_from)
 
     def settle(self, id: str) -> None:
         """A ledger row is of the attempt that this answer came of."""
@@ -88,6 +93,14 @@ class Conversation:
         while row != NOWHERE:  # a parent's row is lower, so this comes to an end
             yield self.ids[row]
             row = self.parents[row]
+
+    def batch_around(self, id: str) -> str | None:
+        """The answer among the results of whose calls an entry stands; None for one that stands in no batch."""
+        row = self.rows.get(id, NOWHERE)
+        batch = NOWHERE if row == NOWHERE else self._batch[row]
+        if batch == NOWHERE or self.batches[batch].answer == row:
+            return None
+        return self.ids[self.batches[batch].answer]
 
     def calls_of(self, batch: Batch) -> list[str]:
         """The ids of the calls of an answer."""
@@ -114,6 +127,18 @@ class Conversation:
         for answer, (operation, _) in left.items():
             text = f"operation {operation} runs the calls of {answer}, which is no answer with calls"
             self._faults.add("batch", f"op.state/{operation}", text, operation)
+
+    def _check_tail(self, id: str, parent: int, kept_from: str) -> None:
+        """What a compaction keeps ends with its parent, and no batch is cut in two. # I10"""
+        first, at = self.rows.get(kept_from, NOWHERE), parent
+        while at > first:
+            at = self.parents[at]
+        if first == NOWHERE or at != first:
+            text = f"compaction {id} keeps what is from {kept_from} on, which is not on its path"
+            self._faults.add("kept_tail", f"entry {id}", text)
+        elif (answer := self.batch_around(kept_from)) is not None:
+            text = f"compaction {id} keeps what is from {kept_from} on, which is among the results of answer {answer}"
+            self._faults.add("kept_tail", f"entry {id}", text)
 
     def _place(self, id: str, parent: int, body: EntryBody | None) -> tuple[int, int]:
         """The batch that the entry is part of, and how far it has come there. # I5"""

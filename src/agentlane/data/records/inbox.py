@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from agentlane.data.entries import EntryBody
+from agentlane.data.entries import BranchSummary, Compaction, EntryBody
 from agentlane.data.inbox import QueuedInput, QueuedItem, Receipt
 from agentlane.data.messages import AssistantMessage, ToolResultMessage, UserMessage
 from agentlane.data.records.conversation import Conversation
 from agentlane.data.records.faults import Faults
+
+_NEVER_QUEUED = (ToolResultMessage, Compaction, BranchSummary)
+"""What is placed where it is made, or not at all."""
 
 
 class PendingBody(NamedTuple):
@@ -116,7 +119,7 @@ class InboxRecords:
         if body is None:
             self._item(key, f"the content of inbox/{key} cannot be read")
             return
-        unplaceable = body.type is ToolResultMessage or body.has_calls
+        unplaceable = body.type in _NEVER_QUEUED or body.has_calls
         if unplaceable or (item.kind != "write" and body.type is not UserMessage):
             self._item(key, f"inbox/{key} of kind {item.kind} holds a {body.type.__name__}")
 

@@ -5,6 +5,7 @@ Rules
 - An entry that is lost and that others name is stood in for, under its own id: the result of a call by a result that
   says so, behind those of the calls before it; anything else by a custom entry, at the root where its parent is not
   known. A lost tip stands behind the last entry that a record of its lane names.
+- A compaction whose kept tail does not begin on its path any more keeps all of what is left of that.
 - An operation stays open if all of its records hold, and nothing that was written since it began is lost. Any other is
   ended: what its calls may have done is not known, and they never run again.
 - Where entries are lost, every end of the tree that no branch leads to gets a branch.
@@ -65,11 +66,14 @@ class Mending:
         self.stand_ins: dict[str, StandIn] = {}
         self.rooted: set[str] = set()
         """Entries that lose their parent: it is no entry before them, and nothing can stand there."""
+        self.tails: dict[str, str | None] = {}
+        """Compactions whose kept tail begins with another entry now; None: with none."""
         self.branches: dict[str, str] = {}
         """New branches, with their tips."""
         self._close()
         self._hold_lanes()
         self._stand_in()
+        self._keep_tails()
         self._keep_inbox()
         self._name_ends()
 
@@ -162,9 +166,9 @@ class Mending:
             rows = [self._entries.rows.get(entry, NOWHERE) for entry in meta.inputs]
             if id in closed:
                 continue
-            if self._trusted_from and any(
-                row == NOWHERE or self._entries.seqs[row] < self._trusted_from for row in rows
-            ):
+            if self._trusted_from and not all(
+                row != NOWHERE and self._entries.seqs[row] >= self._trusted_from for row in rows or [NOWHERE]
+            ):  # one without a prompt has nothing that says when it began
                 closed[id] = f"something that was written since operation {id} began is lost"
             elif any(entry in self._entries.unreadable for entry in meta.inputs):
                 closed[id] = f"the input of operation {id} cannot be read"
@@ -279,6 +283,19 @@ class Mending:
     def _root_children(self, parent: str) -> None:
         entries = self._entries
         self.rooted.update(entries.ids[row] for row, lost in entries.lost_parents.items() if lost == parent)
+
+    def _keep_tails(self) -> None:
+        """Tell where the tails of compactions begin that cannot begin where they are said to."""
+        entries = self._entries
+        for row, kept_from in entries.tails.items():
+            id = entries.ids[row]
+            first, at = None, self.parent_of(id)
+            while at is not None and at != kept_from:
+                first, at = at, self.parent_of(at)
+            if at is None:
+                self.tails[id] = first
+            elif (answer := entries.batch_around(kept_from)) is not None:
+                self.tails[id] = answer
 
     def _anchor(self, lane: str) -> str | None:
         """The end of a lane whose tip is lost: behind the newest entry that a record names, as far as nothing parts."""

@@ -14,11 +14,15 @@ from agentlane.data.operations import (
     Generating,
     LaneConfig,
     LaneState,
+    Navigating,
     OperationConfig,
     OperationMeta,
     OperationState,
     OutcomeReady,
     Placed,
+    Summarizing,
+    SummaryPrep,
+    SummaryWait,
     Tools,
     WaitingApproval,
     WaitingChild,
@@ -33,7 +37,7 @@ from agentlane.ids import call_id, usage_id
 
 PARTS = (
     *(addresses.OP_CONFIG, addresses.OP_STATE, addresses.OP_ARGS, addresses.OP_MEMO, addresses.OP_ANSWER),
-    *(addresses.OP_DECISION, addresses.OP_RETURNED, addresses.PENDING_OUTPUT),
+    *(addresses.OP_DECISION, addresses.OP_RETURNED, addresses.OP_PREP, addresses.PENDING_OUTPUT),
 )
 """Namespaces of values whose key begins with the operation that they are of."""
 
@@ -68,6 +72,8 @@ class OperationRecords:
         self.metas: dict[str, OperationMeta] = {}
         self.configs: dict[str, OperationConfig] = {}
         self.states: dict[str, OperationState] = {}
+        self.preps: dict[str, SummaryPrep] = {}
+        """By their key: the operation, and the entry that the summary will be."""
         self.parts: dict[str, list[str]] = {space: [] for space in PARTS}
         """Keys by namespace, also of what cannot be read."""
         self.frames: list[str] = []
@@ -137,7 +143,9 @@ class OperationRecords:
         self._check_parts()
         self._check_children()
         self._check_reserved(inbox, usage_ids)
+        self._check_summaries(usage_ids)
         self._check_inputs()
+        self._check_targets()
 
     def _fault(self, operation: str, text: str) -> None:
         self._faults.add("half_operation", f"op.meta/{operation}", text, operation)
@@ -245,6 +253,24 @@ class OperationRecords:
         self._check_sides(sides, calls, frames)
         self._check_asked(asked)
 
+    def _check_summaries(self, usage_ids: set[str]) -> None:
+        """A summary that is being made has its preparation, and the ids that it will have are free. # I4"""
+        wanted = set[str]()
+        for id, state in self.states.items():
+            if not isinstance(state, Summarizing | SummaryWait):
+                continue
+            key = f"{id}|{state.task}"
+            wanted.add(key)
+            if key not in self.parts[addresses.OP_PREP]:
+                self._fault(id, f"operation {id} makes the summary {state.task} without {addresses.OP_PREP}")
+            rows = {state.task, usage_id(state.response_id)} if isinstance(state, Summarizing) else {state.task}
+            if state.task in self._conversation or rows & usage_ids:
+                text = f"the reserved summary {state.task} of operation {id} is there already"
+                self._faults.add("reserved_id", f"entry {state.task}", text, id)
+        for key in self.parts[addresses.OP_PREP]:
+            if key not in wanted:
+                self._side(addresses.OP_PREP, key, "of no summary that is being made")
+
     def _check_pending(self, staged: dict[str, str], inbox: InboxRecords) -> None:
         faults = self._faults
         queued = inbox.queued
@@ -305,21 +331,39 @@ class OperationRecords:
 
     def _check_inputs(self) -> None:
         """What an open operation goes on from is on the path of its lane. # I5"""
+        preps: dict[str, list[tuple[str, SummaryPrep]]] = {}
+        for key, prep in self.preps.items():
+            preps.setdefault(owner_of(key), []).append((f"{addresses.OP_PREP}/{key}", prep))
         for id, meta in self.metas.items():
-            wanted = {meta.inputs[0]} if meta.inputs else set[str]()
+            wanted: dict[str, tuple[str, str]] = {}
+            if meta.inputs:
+                wanted[meta.inputs[0]] = (f"op.meta/{id}", f"operation {id} began with the entry {meta.inputs[0]}")
+            for place, prep in preps.get(id, ()):
+                for entry in filter(None, (prep.tip, prep.kept_from)):
+                    wanted[entry] = (place, f"the summary of operation {id} is prepared from the entry {entry}")
             state = self.states.get(id)
             if isinstance(state, Tools):
-                wanted.add(state.answer)
+                wanted[state.answer] = (f"op.state/{id}", f"lane {meta.lane} runs the calls of {state.answer}")
             for entry in self._conversation.path(self.tips.get(meta.lane)):
-                wanted.discard(entry)
+                wanted.pop(entry, None)
                 if not wanted:
                     break
-            if isinstance(state, Tools) and state.answer in wanted:
-                text = f"lane {meta.lane} runs the calls of {state.answer}, which is not on its path"
-                self._faults.add("missing_input", f"op.state/{id}", text, id)
-            elif wanted:
-                text = f"operation {id} began with the entry {meta.inputs[0]}, which is not on the path of its lane"
-                self._faults.add("missing_input", f"op.meta/{id}", text, id)
+            for place, text in wanted.values():
+                self._faults.add("missing_input", place, f"{text}, which is not on the path of its lane", id)
+
+    def _check_targets(self) -> None:
+        """Where a navigation goes there is an entry. # I11"""
+        targets = [(f"{addresses.OP_PREP}/{key}", owner_of(key), prep.target) for key, prep in self.preps.items()]
+        for id, meta in self.metas.items():
+            state = self.states.get(id)
+            if meta.navigate is not None:
+                targets.append((f"op.meta/{id}", id, meta.navigate.to))
+            if isinstance(state, Navigating):
+                targets.append((f"op.state/{id}", id, state.target))
+        for place, id, target in targets:
+            if target is not None and target not in self._conversation and id in self.metas:
+                text = f"operation {id} is to move its lane to {target}, which is no entry"
+                self._faults.add("missing_input", place, text, id)
 
 
 def _children(state: OperationState) -> Iterator[str]:

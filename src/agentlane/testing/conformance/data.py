@@ -240,7 +240,7 @@ async def s13_elements_are_paged_both_ways(bench: Bench) -> None:
 
 @check("S14", "S12", "S17", "S3")
 async def s14_stats_are_the_sum_of_the_ledger(bench: Bench) -> None:
-    """Known, unknown, zero, huge and negative counts; attempts and adjustments; every field of a row comes back."""
+    """Known, unknown, zero, huge and negative counts, of every kind of row; every field of a row comes back."""
     storage, model = await bench.session(), ReferenceSession()
     entry = bench.entry()
     big = 2**52 + 1
@@ -250,6 +250,8 @@ async def s14_stats_are_the_sum_of_the_ledger(bench: Bench) -> None:
         UsageRow(id=bench.ids.new(), kind="attempt", usage=Usage(input_tokens=3), entry_id=entry.id),
         UsageRow(id=bench.ids.new(), kind="attempt", usage=Usage(input_tokens=big, output_tokens=big, cost_nanos=big)),
         UsageRow(id=bench.ids.new(), kind="attempt", usage=Usage(input_tokens=0, output_tokens=2, cache_read_tokens=7)),
+        UsageRow(id=bench.ids.new(), kind="summary", usage=Usage(), operation_id="op-1", model="maker:model"),
+        UsageRow(id=bench.ids.new(), kind="summary", usage=Usage(input_tokens=90, output_tokens=4), entry_id=entry.id),
         UsageRow(id=bench.ids.new(), kind="adjustment", usage=Usage(cost_nanos=-5), note="refund | ünïcode \u2028 'q'"),
         UsageRow(
             id=bench.ids.new(),

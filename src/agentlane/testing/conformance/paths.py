@@ -90,6 +90,48 @@ async def s16_pages_keep_the_stop_and_the_filter(bench: Bench) -> None:
             equal(_names(got), _names(want), "S16", what)
 
 
+# Compactions (C) on branches of branches, and where the newest one of each path is: not one that is newer elsewhere.
+COMPACTED = (
+    ("a1", "a2<a1", "C1<a2", "a3<C1", "C2<a3", "a4<C2", "b1<a2", "C3<b1", "b2<C3", "c1<a3", "c2<c1", "d1<C2"),
+    ("e1<a2", "e2<e1", "f1<c2", "C4<a4", "a5<C4", "g1<b2", "r1", "r2<r1"),
+)
+SINCE: dict[str, str] = {
+    "a4": "C2 a4",
+    "b2": "C3 b2",
+    "c2": "C1 a3 c1 c2",
+    "d1": "C2 d1",
+    "e2": "a1 a2 e1 e2",
+    "f1": "C1 a3 c1 c2 f1",
+    "a5": "C4 a5",
+    "C4": "C4",
+    "g1": "C3 b2 g1",
+    "a3": "C1 a3",
+    "r2": "r1 r2",
+}
+
+
+@check("S16")
+async def s16_a_path_stops_at_the_newest_compaction_on_it(bench: Bench) -> None:
+    """However many branches it leads through, and whatever was compacted since on others."""
+    storage, ids = await bench.session(), dict[str, str]()
+    for lines in COMPACTED:
+        for name, _, parent in (line.partition("<") for line in lines):
+            kind = "compaction" if name[0] == "C" else KINDS[len(ids) % 3]
+            entry = bench.entry(ids[parent] if parent else None, kind, b'"%s"' % name.encode())
+            ids[name] = entry.id
+            await storage.submit([entry, put("beside")])
+        storage = await bench.reopen(storage)
+    for start, since in SINCE.items():
+        want, what = since.split(), f"path({start}, stop_kind='compaction'"
+        for payloads in (True, False):
+            got = await storage.path(ids[start], stop_kind="compaction", payloads=payloads)
+            equal([row.id for row in got], [ids[name] for name in reversed(want)], "S16", f"{what}, {payloads=})")
+        got = await storage.path(ids[start], stop_kind="compaction", newest_first=False)
+        equal(_names(got), want, "S16", f"{what}, newest_first=False)")
+        got = await storage.path(ids[start], stop_kind="compaction", kinds={"compaction"}, limit=1)
+        equal(_names(got), want[:1] if want[0][0] == "C" else [], "S16", f"{what}, kinds, limit=1)")
+
+
 @check("S16", "S15")
 async def s16_unknown_starts_and_cursors_are_refused(bench: Bench) -> None:
     storage, _, ids = await _tree(bench)

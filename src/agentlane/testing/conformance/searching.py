@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentlane.data.addresses import branch_tip
-from agentlane.data.entries import Custom, EntryBody, kind_of
+from agentlane.data.entries import BranchSummary, Compaction, Custom, EntryBody, kind_of
 from agentlane.data.messages import AssistantMessage, TextPart, ToolResultMessage, user
 from agentlane.data.search import Search, SearchHit, checked_search, hit_of, score_of, total_of
 from agentlane.data.writes import InsertEntry, SetValue
@@ -68,6 +68,8 @@ def spoken(bench: Bench, text: str, parent: InsertEntry | None, number: int) -> 
         AssistantMessage(content=(part,), stop_reason="stop"),
         ToolResultMessage(call_id="c", name="t", content=(part,)),
         Custom(type="note", data={"deep": [1, {"text": text}]}),
+        Compaction(summary=text, kept_from=None, tokens_before=1),
+        BranchSummary(summary=text, left="e"),
     )
     body = bodies[number % len(bodies)]
     return bench.entry(parent, kind_of(body), _encode(body))
