@@ -115,7 +115,7 @@ class Walk:
         assert tokens <= window.threshold or len(pieces) == unanswered(pieces), (self._place, tokens)
         if not self._just_compacted and self._total() > window.threshold:
             cut = cut_of(pieces, window.keep)
-            assert cut is None or not self._worth(pieces[: cut.index]), self._place
+            assert cut is None or not self._worth(pieces[: cut.index]) or not self._worth_again(), self._place
         # It begins with the one before, unless that was summarized since.
         assert messages[: len(self._asked_before)] == self._asked_before, self._place
         self._asked_before = messages
@@ -128,7 +128,7 @@ class Walk:
         assert cut is not None, self._place
         before, kept = pieces[: cut.index], pieces[cut.index :]
         assert self._worth(before), self._place
-        assert self._newest is None or self._worth(pieces[self._kept :]), self._place
+        assert self._worth_again(), self._place
         assert body.kept_from == (kept[0].id if kept else None), self._place
         assert body.split == cut.split, self._place
         assert body.tokens_before == self._total(), self._place
@@ -142,6 +142,10 @@ class Walk:
         self._newest, self._pieces, self._kept = body, kept, len(kept)
         self._just_compacted = True
         self._asked_before = []
+
+    def _worth_again(self) -> bool:
+        """Whether enough came since the newest compaction."""
+        return self._newest is None or self._worth(self._pieces[self._kept :])
 
     def _worth(self, before: Sequence[Shown]) -> bool:
         return sum(piece.tokens for piece in before) >= max(1, self._window.keep // 4)
