@@ -344,6 +344,17 @@ async def test_what_people_give_survives_a_kill(kind: str, durability: str, tmp_
         moved = await lane.rewind(said, label="left")
         assert await bench.after_kill(looking(_tip)) == lane.tip() != said and moved.messages
 
+        tip = lane.tip()
+        compacted = await lane.compact(keep_tokens=0, operation_id="op-c")
+        assert compacted.status == "completed" and compacted.summary is not None
+        assert await bench.after_kill(looking(lambda lane: lane.result("op-c"))) == compacted
+        assert await bench.after_kill(looking(_tip)) == compacted.summary
+        went = await lane.navigate(None, summarize=True, label="all of it")
+        assert went.summary is not None and await bench.after_kill(looking(_tip)) == went.summary
+        assert await bench.after_kill(lambda s: s.label(compacted.summary or "")) == "all of it"
+        assert (await bench.after_kill(_kinds)).count("summary") == 2
+        await lane.navigate(tip)
+
         await lane.follow_up("later", request_id="r-1")
         await lane.next_run("next", request_id="r-2")
         assert await bench.after_kill(looking(_waiting)) == ["later", "next"]
@@ -434,6 +445,10 @@ async def _open(session: Session) -> list[Operation]:
 
 async def _statuses(session: Session) -> list[str]:
     return [each.status for each in session.open_operations()[0].calls]
+
+
+async def _kinds(session: Session) -> list[str]:
+    return [element.row.kind for element in await session.usage()]
 
 
 async def _results(lane: Any) -> list[str]:

@@ -47,6 +47,7 @@ def test_every_example_has_a_test_here() -> None:
         "approve_across_a_restart.py",
         "crash_and_resume.py",
         "crash_test_your_agent.py",
+        "long_conversation.py",
         "quickstart.py",
         "several_lanes.py",
         "stream_to_a_terminal.py",
@@ -153,6 +154,55 @@ def test_the_crash_test_shows_a_true_policy_and_a_false_one(tmp_path: Path) -> N
     assert not missing, f"missing, from {missing[0]!r} on:\n{done.stdout}"
     assert "FAILED" not in done.stdout
     assert "kill@" in done.stdout.splitlines()[-1]
+
+
+def test_a_long_conversation_is_compacted_killed_and_checked(tmp_path: Path) -> None:
+    done = run("long_conversation.py", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    missing = lines_in_order(
+        done.stdout,
+        [
+            "answer    9 messages, 1471 tokens,  4 marks",
+            "summary   1 messages,",
+            "answer    5 messages,",
+            "summary   1 messages,  512 tokens,  6 marks",
+            "kill -9",
+            "found    read-1 at 'summarizing', for the reason 'threshold'",
+            "summary   1 messages,  512 tokens,  6 marks",
+            "answer    5 messages,  791 tokens,  8 marks",
+            "24 marks",
+            "what it showed was summarized 7 times",
+        ],
+    )
+    assert not missing, f"missing, from {missing[0]!r} on:\n{done.stdout}"
+    assert (done.stdout.count("  ok  "), "BROKEN" in done.stdout) == (10, False)
+    assert not list(tmp_path.iterdir()), "it leaves nothing where it is run"
+
+
+def test_the_long_conversation_notices_each_broken_claim(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Given the same run without a kill: only what is claimed of the kill does not hold
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = importlib.import_module("long_conversation")
+    asyncio.run(example.work(tmp_path))
+    log = tmp_path / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+
+    def broken(changed: list[dict[str, Any]]) -> list[int]:
+        log.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        return [index for index, claim in enumerate(asyncio.run(example.check(tmp_path))) if not claim.holds]
+
+    assert broken(lines) == [6, 7]
+
+    # When the log tells otherwise, then that claim is broken too
+    answer = next(index for index, line in enumerate(lines) if line["kind"] == "answer" and line["marks"] == 9)
+    for changes, claim in [({"marks": 8}, 5), ({"tokens": 2_251}, 4)]:
+        assert broken([*lines[:answer], lines[answer] | changes, *lines[answer + 1 :]]) == sorted([6, 7, claim])
+    assert broken([*lines, next(line for line in lines if line["kind"] == "call")]) == [3, 6, 7]
+    assert broken([*lines, lines[-1]]) == [5, 6, 7, 8]
+    capsys.readouterr()
 
 
 def test_a_run_is_streamed_to_the_terminal(tmp_path: Path) -> None:
