@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -10,6 +11,11 @@ from hypothesis import settings
 # No deadline, no random seed: what a test says must not depend on how busy the machine is or on luck.
 settings.register_profile("reduced", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("whole", deadline=None, derandomize=True, max_examples=150)
+
+KEEPING = {"crash", "machine", "recorded", "stateful"}
+"""Folders of tests that keep whole histories while they look at them, and count no descriptors that garbage holds."""
+GARBAGE = (20_000, 20, 20)
+"""How many more objects than before start a collection of the youngest, and how many of those one of the elder."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,3 +36,16 @@ def pytest_collection_finish() -> None:
 def whole(pytestconfig: pytest.Config) -> bool:
     """Whether the heavy matrices are to run whole; at collection, ask `metafunc.config.getoption("--whole")`."""
     return bool(pytestconfig.getoption("--whole"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collecting_rarely(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where histories are kept, collections would walk through them again and again, and find nothing."""
+    if request.path.parent.name not in KEEPING:
+        yield
+        return
+    before = gc.get_threshold()
+    gc.set_threshold(*GARBAGE)
+    yield
+    gc.set_threshold(*before)
+    gc.collect()

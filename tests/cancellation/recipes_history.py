@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentlane import Compact, Navigate
 from agentlane.driver.importing import COMMIT_BYTES_MAX
 from tests.cancellation.recipes import Call, recipe
 from tests.cancellation.world import World
@@ -18,6 +19,38 @@ async def navigate_once_loaded(world: World) -> Call:
     lane = await world.lane()
     await lane.run("hello", operation_id="op")
     return lambda: lane.navigate(world.session.branch("side").tip())
+
+
+@recipe("AgentLane.navigate", case="with a summary")
+async def navigate_with_a_summary(world: World) -> Call:
+    lane = await world.lane()
+    first = (await lane.entries(newest_first=False))[0]
+    return lambda: lane.navigate(first.id, label="left", summarize=True)
+
+
+@recipe("AgentLane.compact")
+async def compact(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.compact(keep_tokens=0, operation_id="op")
+
+
+@recipe("AgentLane.accept", case="a compaction")
+async def accept_a_compaction(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.accept(Compact(keep_tokens=0), operation_id="op")
+
+
+@recipe("AgentLane.accept", case="a navigation")
+async def accept_a_navigation(world: World) -> Call:
+    lane = await world.lane()
+    return lambda: lane.accept(Navigate(None, "left"), operation_id="op")
+
+
+@recipe("AgentLane.drive", case="a summary")
+async def drive_a_summary(world: World) -> Call:
+    lane = await world.lane()
+    await lane.accept(Navigate(None, summarize=True), operation_id="op")
+    return lane.drive
 
 
 @recipe("AgentLane.rewind")

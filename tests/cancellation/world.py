@@ -312,20 +312,27 @@ class World:
     async def known(self, session: Session) -> str:
         """Everything that a session answers, from memory and by reading."""
         storage = session._runtime.storage
+        tips = {name: session.branch(name).tip() for name in session.branches()}
+        # Together, since each is a way to the thread of a database and back.
+        paths, rows, usage, held, keys = await asyncio.gather(
+            asyncio.gather(*(storage.path(tip) for tip in tips.values() if tip)),
+            storage.scan(),
+            storage.usage(),
+            asyncio.gather(*(storage.values(namespace) for namespace in NAMESPACES)),
+            asyncio.gather(*(storage.lists(namespace) for namespace in LISTS)),
+        )
+        addresses = [Address(space, key) for space, each in zip(LISTS, keys, strict=True) for key in each]
+        elements = await asyncio.gather(*map(storage.elements, addresses))
         lines = [f"name {session.name!r}", f"stats {session.stats()}", f"open {session.open_operations()}"]
-        for name in session.branches():
-            tip = session.branch(name).tip()
-            lines += [f"branch {name}", *(map(str, await storage.path(tip) if tip else ()))]
+        walked = iter(paths)
+        for name, tip in tips.items():
+            lines += [f"branch {name}", *(map(str, next(walked)) if tip else ())]
         for name in session.lanes():
             lines += [f"lane {replace((await session.lane(name, self.agent)).inspect(), driving=False)}"]
-        lines += map(str, [*await storage.scan(), *await storage.usage()])
-        # Together, since each is a way to the thread of a database and back.
-        held = await asyncio.gather(*(storage.values(namespace) for namespace in NAMESPACES))
+        lines += map(str, [*rows, *usage])
         for namespace, values in zip(NAMESPACES, held, strict=True):
             lines += [f"{namespace} {each}" for each in values.items()]
-        for namespace in LISTS:
-            for key in await storage.lists(namespace):
-                lines += [f"{namespace} {key} {await storage.elements(Address(namespace, key))}"]
+        lines += [f"{at.namespace} {at.key} {each}" for at, each in zip(addresses, elements, strict=True)]
         return "\n".join(lines)
 
     async def end(self) -> None:

@@ -61,6 +61,11 @@ LARGE = "tests/cases/test_large_results.py"
 MUCH = "tests/cases/test_large_inbox.py"
 POISONED = "tests/cases/test_poisoned.py"
 ODD = "tests/session/test_odd_text.py"
+MANUAL = "tests/driver/test_compaction_manual.py"
+THRESHOLD = "tests/driver/test_compaction_threshold.py"
+LEAVING = "tests/driver/test_navigating_with_summary.py"
+SUMMARIES_REOPENED = "tests/session/test_compaction_reopened.py"
+SUMMARY_RACES = "tests/races/test_compaction.py"
 
 # The conversation stays whole.
 
@@ -588,6 +593,9 @@ case(
     "a partial answer without sense is sent back word for word, and the next answer has none either",
     f"{PATHS}::test_an_endless_partial_answer_is_kept_and_not_sent_again",
     "tests/machine/test_context.py::test_only_what_the_rules_name_is_left_out",
+    f"{MANUAL}::test_an_endless_partial_answer_is_in_no_summary",
+    f"{MANUAL}::test_an_endless_whole_answer_is_bounded_in_a_summary",
+    "tests/driver/test_compaction_failures.py::test_one_without_end_is_no_summary",
 )
 
 # Copies.
@@ -610,13 +618,45 @@ case(
     f"{PATHS}::test_a_branch_that_was_left_is_in_no_request_and_no_copy",
     "tests/storage/test_segments.py::test_a_path_by_segments_is_the_path_by_parents",
     "tests/session/test_markdown.py::test_the_path_and_nothing_else_is_exported",
-    later=(Later("summaries of a branch", "agentlane.Compact"),),
+    f"{MANUAL}::test_secret_words_of_another_branch_are_in_no_request",
+    f"{MANUAL}::test_a_branch_before_at_and_behind_one_is_shown_its_own_path",
+    f"{LEAVING}::test_it_moves_and_leaves_a_summary_there",
+    f"{LEAVING}::test_across_to_another_branch",
+    f"{LEAVING}::test_where_two_paths_part_is_found_at_any_length",
+    f"{SUMMARIES_REOPENED}::test_an_export_and_a_fork_have_what_was_summarized",
+)
+case(
+    "R103",
+    "what is said, or is to be run, while a summary is written is lost, or is stored where it does not belong",
+    f"{MANUAL}::test_what_is_said_meanwhile_waits_and_stands_behind_the_summary",
+    f"{MANUAL}::test_the_same_id_is_the_same_compaction",
+    f"{THRESHOLD}::test_what_is_said_meanwhile_is_placed_behind_it_and_answered",
+    f"{LEAVING}::test_what_is_said_meanwhile_stands_behind_the_summary",
+    f"{SUMMARIES_REOPENED}::test_what_is_said_before_it_goes_on_waits_and_comes_behind",
+    f"{SUMMARIES_REOPENED}::test_a_run_goes_on_with_its_summary",
+    f"{SUMMARY_RACES}::test_a_submitted_message_is_the_next_prompt",
+    f"{SUMMARY_RACES}::test_an_appended_message_comes_behind",
 )
 case(
     "R105",
     "records of other kinds stand in the chain of the conversation, and going on follows the wrong one",
     f"{GROWTH}::test_records_that_are_no_part_of_the_conversation_never_enter_its_tree",
     "tests/session/test_opening.py::test_opening_an_existing_session_writes_nothing",
+)
+case(
+    "R106",
+    "a lane that is moved while an operation runs is written to at the wrong place",
+    f"{MANUAL}::test_moves_are_refused_while_it_runs",
+    f"{LEAVING}::test_what_is_said_meanwhile_stands_behind_the_summary",
+    "tests/races/test_navigation.py::test_accept_then_navigate",
+    f"{SUMMARY_RACES}::test_of_two_requests_one_is_told_that_the_lane_is_busy",
+)
+case(
+    "R119",
+    "what a summary cost is in no total, or a total falls when a session is compacted, reopened or goes another way",
+    f"{SUMMARIES_REOPENED}::test_totals_never_fall",
+    f"{MANUAL}::test_its_usage_is_its_own",
+    f"{THRESHOLD}::test_limits_count_summaries",
 )
 
 # Versions.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentlane.testing.matrix.builtin import (
     bounds,
     changed,
+    compacting,
     fallback,
     history,
     hooks,
@@ -23,6 +24,8 @@ _CUT = (
 _NOT_A_COUNT = "The answer does not fit the schema 'Count': "
 _NO_OBJECT = "Expected `object`, got `str`"
 _ANSWER_AGAIN = ". Answer again with one JSON value that fits it, and with nothing else."
+
+_ALPHA, _BETA = compacting.long("alpha"), compacting.long("beta")
 
 EXPECTED: dict[str, list[str]] = {
     plain.PARALLEL.name: [
@@ -212,6 +215,57 @@ EXPECTED: dict[str, list[str]] = {
         "assistant[tool_calls]  (look)",
         "result look:1 done",
         "assistant[stop] done",
+    ],
+    compacting.MANUAL.name: [
+        "user first",
+        f"assistant[tool_calls] {_ALPHA} (never)",
+        "result never:1 done",
+        "assistant[stop] one",
+        "user meanwhile",
+        f"assistant[stop] {_BETA}",
+    ],
+    compacting.TWICE.name: [
+        "user a",
+        f"assistant[stop] {_ALPHA}",
+        "user b",
+        f"assistant[stop] {_BETA}",
+        "user c",
+        "assistant[stop] three",
+    ],
+    compacting.THRESHOLD.name: [
+        "user first",
+        f"assistant[tool_calls] {_ALPHA} (never)",
+        "result never:1 done",
+        f"assistant[tool_calls] {_BETA} (key)",
+        "result key:2 done",
+        "assistant[stop] done",
+        "user second",
+        "assistant[stop] again",
+    ],
+    compacting.OVERFLOW.name: [
+        "user first",
+        f"assistant[tool_calls] {_ALPHA} (never)",
+        "result never:1 done",
+        "assistant[error/context_overflow] ",
+        "assistant[stop] one",
+        "user second",
+        "assistant[stop] two",
+    ],
+    compacting.TOO_LONG.name: [
+        "user first",
+        f"assistant[stop] {_ALPHA}",
+        f"user {compacting.SECOND}",
+        "assistant[error/context_overflow] ",
+        "assistant[error/context_overflow] ",
+    ],
+    compacting.LEFT.name: [
+        "user first",
+        "assistant[tool_calls] alpha (never,key)",
+        "result never:1 done",
+        "result key:2 done",
+        "assistant[stop] one",
+        "user second",
+        "assistant[stop] beta",
     ],
     history.REWOUND.name: [
         "user first",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -85,12 +84,11 @@ async def test_a_tool_that_says_something_else_each_time_is_not_steady(steady: b
         return Agent(model=ScriptedModel([[call("tick")], "Done."]), tools=[tick])
 
     scenario = Scenario("s", agent=agent, steady=steady)
-    play: Callable[[], Any] = lambda: crash_matrix(scenario, stores=["memory"])  # noqa: E731
     if not steady:
-        assert (await play()).passed
+        assert (await crash_matrix(scenario, stores=["memory"], depth=Depth(again=5))).passed
         return
     with pytest.raises(CrashMatrixError) as caught:
-        await play()
+        await crash_matrix(scenario, stores=["memory"], failures_max=1)
     assert "steady=False" in caught.value.report.failures[0].complaints[0]
 
 

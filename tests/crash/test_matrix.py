@@ -119,6 +119,7 @@ async def test_everything_is_reached(capsys: pytest.CaptureFixture[str]) -> None
 
     places = {(state.at, state.cancelled) for state in report.states}
     phases = ["checkpoint(respond)", "checkpoint(finish)", "generating", "retry_wait", "tools"]
+    phases += ["checkpoint(summarize)", "summarizing", "summary_wait", "navigating"]
     assert {(at, cancelled) for at in phases for cancelled in (False, True)} - places == set()
 
     # Each pair of stored and current policy, running and aborted, in parallel and one by one.
@@ -152,7 +153,7 @@ class Alone(Hands):
 
 @pytest.mark.parametrize("scenario", [BARRIER, MEMO], ids=lambda each: each.name)
 async def test_histories_that_share_an_ending_come_to_what_they_come_to_alone(scenario: Scenario[Any]) -> None:
-    depth = Depth(every=2, again=7)
+    depth = Depth(every=4, again=7)
     shared = await crash_matrix(scenario, stores=["memory"], depth=depth)
     alone = await crash_matrix(replace(scenario, world=Alone), stores=["memory"], depth=depth)
 

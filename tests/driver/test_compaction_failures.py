@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from agentlane import (
-    Agent,
     Compact,
     Compaction,
     CompactionPolicy,
@@ -30,7 +29,7 @@ from agentlane import (
 from agentlane.data.usage import Usage
 from agentlane.testing import ManualClock, ScriptedModel, call, check_invariants, cut, fail, hang, raises
 from agentlane.testing.script import answer
-from tests.driver.compacting import answers, compacting, memory_session, path, said, shown, summaries, talk
+from tests.driver.compacting import answers, compacting, counted, memory_session, path, said, shown, summaries, talk
 
 LATER = fail("overloaded", "busy", retryable=True, retry_after_ms=5_000)
 
@@ -110,6 +109,12 @@ async def test_an_answer_cut_at_its_length_is_taken(session: Session) -> None:
     assert (await lane.compact()).text == "half a summ"
 
 
+async def test_one_without_end_is_no_summary(session: Session) -> None:
+    lane, model = await lane_of(session, ["la " * 140_000, "S1"], retry=RetryPolicy(base_ms=0, cap_ms=0))
+    result = await lane.compact()
+    assert (result.status, result.text, len(summaries(model))) == ("completed", "S1", 2)
+
+
 async def test_unknown_usage_is_counted_as_unknown(session: Session) -> None:
     lane, _ = await lane_of(session, [answer("S1", usage=None)])
     result = await lane.compact()
@@ -143,7 +148,7 @@ async def test_a_model_that_does_not_end_is_left_behind(session: Session, clock:
 async def test_a_fallback_takes_over(session: Session) -> None:
     first = ScriptedModel([said("a1"), said("a2")], summaries=[LATER])
     second = ScriptedModel([], summaries="S-2", identity=ModelIdentity(provider="scripted", name="second"))
-    lane = await session.lane("main", Agent(model=[first, second], compaction=CompactionPolicy(keep_tokens=120)))
+    lane = await session.lane("main", counted([first, second], compaction=CompactionPolicy(keep_tokens=120)))
     await talk(lane, "u1", "u2")
     result = await lane.compact()
     assert (result.status, result.text) == ("completed", "S-2")
@@ -153,7 +158,7 @@ async def test_a_fallback_takes_over(session: Session) -> None:
 async def test_a_model_that_is_configured_during_the_wait_is_asked(session: Session, clock: ManualClock) -> None:
     first = ScriptedModel([said("a1"), said("a2")], summaries=[LATER])
     second = ScriptedModel([], summaries="S-2", identity=ModelIdentity(provider="scripted", name="second"))
-    agent = Agent(model=first, models=[second], compaction=CompactionPolicy(keep_tokens=120))
+    agent = counted(first, models=[second], compaction=CompactionPolicy(keep_tokens=120))
     lane = await session.lane("main", agent)
     await talk(lane, "u1", "u2")
     await lane.accept(Compact(), operation_id="c")

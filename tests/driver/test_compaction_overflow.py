@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentlane import Agent, CompactionPolicy, Decline, RetryPolicy, Session, SummaryText, hook, tool
+from agentlane import CompactionPolicy, Decline, RetryPolicy, Session, SummaryText, hook, tool
 from agentlane.data.entries import Compaction
 from agentlane.data.messages import AssistantMessage
 from agentlane.testing import ScriptedModel, call, check_invariants, fail, hold
-from tests.driver.compacting import answers, compacting, memory_session, path, said, shown, summaries, talk
+from tests.driver.compacting import answers, compacting, counted, memory_session, path, said, shown, summaries, talk
 
 TOO_LONG = fail("context_overflow", "the request is too long")
 
@@ -94,7 +94,7 @@ async def test_with_nothing_to_cut_it_fails_as_ever(session: Session) -> None:
 async def test_a_window_that_nobody_tells_is_found(session: Session) -> None:
     """The usual policy keeps 20,000 tokens: more than there is. What is kept then is a part of what was too long."""
     model = ScriptedModel([said("a1"), said("a2"), TOO_LONG, said("a3")], summaries="S1")
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, "u1", "u2")
     result = await lane.run(said("u3"))
     assert result.status == "completed"

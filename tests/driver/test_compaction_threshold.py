@@ -25,10 +25,20 @@ from agentlane import (
 )
 from agentlane.data.entries import Compaction
 from agentlane.data.messages import Message, user
-from agentlane.data.tokens import estimate_message
 from agentlane.model import ModelLimits
 from agentlane.testing import ScriptedModel, call, check_invariants, fail, hold
-from tests.driver.compacting import answers, memory_session, path, said, shown, summaries, talk, transcript
+from tests.driver.compacting import (
+    answers,
+    counted,
+    memory_session,
+    path,
+    said,
+    shown,
+    summaries,
+    talk,
+    tokens,
+    transcript,
+)
 
 WINDOW = 700
 """A request in it is too long beyond 525 tokens, and at most 175 are kept: see ``machine.compaction.budgets``."""
@@ -56,7 +66,7 @@ async def compactions(lane: AgentLane[Any, Any]) -> list[Compaction]:
 
 async def test_it_summarizes_before_the_request_that_would_be_too_long(session: Session) -> None:
     model = windowed(*numbered(4))
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, "u1", "u2")
     assert summaries(model) == []
 
@@ -79,7 +89,7 @@ async def test_the_models_own_window_wins(session: Session) -> None:
         [(WINDOW, 10**6, 1), (10**6, WINDOW, 0), (None, WINDOW, 1), (None, None, 0)]
     ):
         model = windowed(*numbered(3), window=own)
-        agent = Agent(model=model, compaction=CompactionPolicy(context_tokens=policy))
+        agent = counted(model, compaction=CompactionPolicy(context_tokens=policy))
         lane = await session.lane(f"l{number}", agent)
         await talk(lane, "u1", "u2", "u3")
         assert len(summaries(model)) == expected, (own, policy)
@@ -87,7 +97,7 @@ async def test_the_models_own_window_wins(session: Session) -> None:
 
 async def test_without_a_policy_nothing_is_summarized(session: Session) -> None:
     model = windowed(*numbered(5))
-    lane = await session.lane("main", Agent(model=model, compaction=None))
+    lane = await session.lane("main", counted(model, compaction=None))
     await talk(lane, "u1", "u2", "u3", "u4", "u5")
     assert summaries(model) == []
 
@@ -99,22 +109,22 @@ async def test_in_one_run_it_is_made_as_often_as_it_is_needed(session: Session) 
     def look(n: int) -> str:
         return said(f"r{n}", 240)
 
-    turns = [[call("look", n=number)] for number in range(1, 16)]
+    turns = [[call("look", n=number)] for number in range(1, 41)]
     model = ScriptedModel(
         [*turns, "done"],
         summaries=lambda request: f"S{len(summaries(model))}",
         limits=ModelLimits(context_tokens=2_000),
     )
-    lane = await session.lane("main", Agent(model=model, tools=[look]))
+    lane = await session.lane("main", counted(model, tools=[look]))
 
     result = await lane.run("go")
 
-    assert (result.status, result.text, result.turns) == ("completed", "done", 16)
+    assert (result.status, result.text, result.turns) == ("completed", "done", 41)
     made = await compactions(lane)
-    assert 2 <= len(made) <= 6 and [each.summary for each in made] == [f"S{n + 1}" for n in range(len(made))]
-    assert len(answers(model)) == 16
+    assert 2 <= len(made) <= 8 and [each.summary for each in made] == [f"S{n + 1}" for n in range(len(made))]
+    assert len(answers(model)) == 41
     for request in answers(model):
-        assert sum(map(estimate_message, request.messages)) <= 1_500
+        assert sum(map(tokens, request.messages)) <= 1_500
         names = [type(each).__name__ for each in request.messages]
         assert names[0] == "UserMessage" and names[1:] == ["AssistantMessage", "ToolResultMessage"] * (len(names) // 2)
     for asked in summaries(model)[1:]:
@@ -126,7 +136,7 @@ async def test_nothing_worth_cutting_away_is_no_loop(session: Session, given: st
     """The prompt alone, or the instructions, are beyond the window's share: the request is made as it is."""
     model = windowed("a1", "a2")
     instructions = said("be", 4_000) if given == "b" else ""
-    lane = await session.lane("main", Agent(model=model, instructions=instructions))
+    lane = await session.lane("main", counted(model, instructions=instructions))
     prompt = said("huge", 6_000) if given == "a" else "u1"
     assert (await lane.run(prompt)).status == "completed"
     assert (await lane.run("u2")).status == "completed"
@@ -137,7 +147,7 @@ async def test_nothing_worth_cutting_away_is_no_loop(session: Session, given: st
 async def test_instructions_beyond_the_window_make_no_summary_for_each_request(session: Session) -> None:
     """Whatever is said, the request stays above the threshold. As much as is taken away has to come first."""
     model = windowed(*numbered(12))
-    lane = await session.lane("main", Agent(model=model, instructions=said("be", 4_000)))
+    lane = await session.lane("main", counted(model, instructions=said("be", 4_000)))
     await talk(lane, *(f"u{number}" for number in range(1, 13)))
     assert len(answers(model)) == 12
     assert len(summaries(model)) <= 12
@@ -146,14 +156,14 @@ async def test_instructions_beyond_the_window_make_no_summary_for_each_request(s
 async def test_each_trigger_is_looked_at_once(session: Session) -> None:
     """A summary that is itself long leaves the request above the threshold; it is asked all the same."""
     model = windowed(*numbered(4), summaries=said("LONG", 3_000))
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, "u1", "u2", "u3")
     assert len(summaries(model)) == 1 and len(answers(model)) == 3
 
 
 async def test_a_huge_prompt_is_never_summarized_before_it_is_answered(session: Session) -> None:
     model = windowed(*numbered(3))
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, "u1")
     await lane.run(said("huge", 6_000))
     assert shown(answers(model)[-1]) == ["[summary: S1]", "user huge"]
@@ -162,7 +172,7 @@ async def test_a_huge_prompt_is_never_summarized_before_it_is_answered(session: 
 
 async def test_what_is_said_meanwhile_is_placed_behind_it_and_answered(session: Session) -> None:
     model = windowed(*numbered(5), summaries=[hold("S1")])
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, "u1", "u2")
     driving = asyncio.ensure_future(lane.run(said("u3"), operation_id="o"))
     await model.hanging()
@@ -205,7 +215,7 @@ async def test_what_is_said_meanwhile_is_placed_behind_it_and_answered(session: 
 )
 async def test_a_summary_that_fails_does_not_fail_the_run(session: Session, answer: Any, attempts: int) -> None:
     model = windowed(*numbered(6), summaries=[answer])
-    lane = await session.lane("main", Agent(model=model, retry=RetryPolicy(attempts=2, base_ms=0, cap_ms=0)))
+    lane = await session.lane("main", counted(model, retry=RetryPolicy(attempts=2, base_ms=0, cap_ms=0)))
     await talk(lane, "u1", "u2", "u3")
     assert shown(answers(model)[-1]) == ["user u1", "model a1", "user u2", "model a2", "user u3"]
     assert await compactions(lane) == []
@@ -222,7 +232,7 @@ async def test_once_it_failed_a_run_asks_for_no_more_of_them(session: Session) -
 
     turns = [[call("look", n=number)] for number in range(1, 6)]
     model = windowed(*turns, "done", "again", summaries=[fail("refused")])
-    lane = await session.lane("main", Agent(model=model, tools=[look]))
+    lane = await session.lane("main", counted(model, tools=[look]))
     assert (await lane.run("go")).text == "done"
     assert len(summaries(model)) == 1
     assert (await lane.run("more")).text == "again"
@@ -233,7 +243,7 @@ async def test_a_failed_one_still_leaves_the_way_of_an_overflow(session: Session
     """After a summary that failed a request that is too long is recovered, if a summary is had then."""
     gave = iter([fail("refused"), "S2"])
     model = windowed(*numbered(2), fail("context_overflow"), said("a3"), summaries=lambda _: next(gave))
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, "u1", "u2")
     result = await lane.run(said("u3"))
     assert (result.status, result.text.split()[0]) == ("completed", "a3")
@@ -243,7 +253,7 @@ async def test_a_failed_one_still_leaves_the_way_of_an_overflow(session: Session
 async def test_a_fallback_is_asked_for_the_summary_too(session: Session) -> None:
     first = windowed(*numbered(3), summaries=[fail("overloaded", retryable=True)])
     second = windowed(*numbered(3), summaries="S-second", identity=ModelIdentity(provider="scripted", name="second"))
-    lane = await session.lane("main", Agent(model=[first, second], retry=RetryPolicy(base_ms=0, cap_ms=0)))
+    lane = await session.lane("main", counted([first, second], retry=RetryPolicy(base_ms=0, cap_ms=0)))
     await talk(lane, "u1", "u2", "u3")
     [made] = await compactions(lane)
     assert (made.summary, str(made.model)) == ("S-second", "scripted:second")
@@ -271,8 +281,8 @@ async def test_limits_count_summaries(
     session: Session, limits: dict[str, int], code: str | None, requests: int
 ) -> None:
     model = windowed(*numbered(3))
-    await talk(await session.lane("main", Agent(model=model)), "u1", "u2")
-    lane = await session.lane("main", Agent(model=model, **limits))
+    await talk(await session.lane("main", counted(model)), "u1", "u2")
+    lane = await session.lane("main", counted(model, **limits))
     before = len(answers(model))
     result = await lane.run(said("u3"))
     assert (result.status, result.code) == ("failed" if code else "completed", code)
@@ -306,7 +316,7 @@ class Counted:
 async def test_a_counter_of_its_own_decides(session: Session) -> None:
     counter = Counted(1)
     model = windowed(*numbered(6))
-    lane = await session.lane("main", Agent(model=model, token_counter=counter))
+    lane = await session.lane("main", counted(model, token_counter=counter))
     await talk(lane, "u1", "u2", "u3", "u4", "u5", "u6")
     assert summaries(model) == [] and counter.asked >= 11
     assert counter.asked <= 40  # each message once or twice, not each with each request
@@ -315,8 +325,9 @@ async def test_a_counter_of_its_own_decides(session: Session) -> None:
 @pytest.mark.parametrize("bad", [ValueError("no"), None, -1, 1.5, "12", True, SystemExit(3)], ids=repr)
 async def test_a_counter_that_fails_is_told_once_and_the_estimate_is_taken(session: Session, bad: Any) -> None:
     model = windowed(*numbered(4))
-    lane = await session.lane("main", Agent(model=model, token_counter=Counted(bad)))
-    await talk(lane, "u1", "u2", "u3")
+    lane = await session.lane("main", counted(model, token_counter=Counted(bad)))
+    for label in ("u1", "u2", "u3"):
+        await lane.run(f"{label} " + "and so on " * 60)
     assert len(summaries(model)) == 1
     told = [str(each) for each in session._runtime.findings if "token counter" in str(each)]
     assert len(told) == 1, session._runtime.findings
@@ -336,11 +347,9 @@ async def test_a_child_summarizes_its_own_lane(session: Session) -> None:
         return said(f"r{n}")
 
     inner = windowed(*([call("look", n=number)] for number in range(1, 5)), "found", summaries="IN")
-    child = Agent(name="child", model=inner, tools=[look])
+    child = counted(inner, name="child", tools=[look])
     outer = ScriptedModel([[call("delegate", prompt="look")], "done"])
-    lane = await session.lane(
-        "main", Agent(model=outer, tools=[agent_tool(child, name="delegate", description="looks")])
-    )
+    lane = await session.lane("main", counted(outer, tools=[agent_tool(child, name="delegate", description="looks")]))
     result = await lane.run("go")
     assert (result.status, result.text) == ("completed", "done")
     assert len(summaries(inner)) >= 1 and summaries(outer) == []
@@ -349,8 +358,8 @@ async def test_a_child_summarizes_its_own_lane(session: Session) -> None:
 
 async def test_an_output_is_checked_behind_one(session: Session) -> None:
     model = windowed(said("a1"), said("a2"), "no json", '{"names": ["x"]}')
-    await talk(await session.lane("main", Agent(model=model)), "u1", "u2")
-    lane = await session.lane("main", Agent(model=model, output=Found))
+    await talk(await session.lane("main", counted(model)), "u1", "u2")
+    lane = await session.lane("main", counted(model, output=Found))
     result = await lane.run(said("u3"))
     assert (result.status, result.output) == ("completed", {"names": ["x"]})
     [asked] = summaries(model)
@@ -360,7 +369,7 @@ async def test_an_output_is_checked_behind_one(session: Session) -> None:
 async def test_a_configured_model_brings_its_own_window(session: Session) -> None:
     large = windowed(*numbered(4), window=10**6)
     small = windowed(*numbered(4), identity=ModelIdentity(provider="scripted", name="small"), window=WINDOW)
-    lane = await session.lane("main", Agent(model=[large, small]))
+    lane = await session.lane("main", counted([large, small]))
     await talk(lane, "u1", "u2", "u3")
     await lane.configure(model="scripted:small")
     await talk(lane, "u4")
@@ -369,7 +378,7 @@ async def test_a_configured_model_brings_its_own_window(session: Session) -> Non
 
 async def test_the_prefix_of_requests_stays_between_summaries(session: Session) -> None:
     model = windowed(*numbered(9))
-    lane = await session.lane("main", Agent(model=model))
+    lane = await session.lane("main", counted(model))
     await talk(lane, *(f"u{number}" for number in range(1, 10)))
     changes = 0
     for one, other in zip(answers(model), answers(model)[1:], strict=False):

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.cases.conftest import place
+from tests.session.conftest import memory
 
-__all__ = ["place"]
+__all__ = ["memory", "place"]

@@ -19,13 +19,13 @@ from agentlane.storage.lock import OwnerLock
 
 def replays_never() -> None:
     """A call that must not run again runs again."""
-    require = table._require
+    require = table.require
 
     def lenient(holds: bool, why: str, state: OperationState) -> None:
         require(holds or "must not run again" in why, why, state)
 
     planning.may_replay = lambda call, now, rules: now.problem is None
-    table._require = lenient
+    table.require = lenient
 
 
 def forgets_request_ids() -> None:

@@ -71,7 +71,7 @@ def live(job: Job, reports: int, gate: int) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if job.broken:
         broken.BREAKS[job.broken]()
-    return asyncio.run(_Life(job, reports, gate).run())
+    return asyncio.run(Life(job, reports, gate).run())
 
 
 def store_of(disk: str, durability: Durability, folder: Path) -> Store:
@@ -92,7 +92,9 @@ class QuickClock:
             await asyncio.sleep(left_ms / 1000 / CLOCK_SPEED)
 
 
-class _Life:
+class Life:
+    """One process's work."""
+
     def __init__(self, job: Job, reports: int, gate: int) -> None:
         self._job = job
         self._reports = reports

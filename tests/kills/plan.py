@@ -90,6 +90,11 @@ class Plan:
             return in_recovery, self._while_closing(place)
         return False, [self._at_intents(), Stop(self.chance.choice(DEADLY), row)]
 
+    def aim_at_an_end(self) -> list[Stop]:
+        """How to end a first process in a way in which none ended so far: some came to their end before."""
+        how = self.chance.choice([each for each in HOWS if each not in self.hows])
+        return [Stop(how, self.chance.choice(self._places(FIRST)).row, first_closing=how in CLOSING)]
+
     def aim_at_a_close(self) -> list[Stop]:
         """How to end a first process while it closes, as one was told to that reached a boundary then."""
         places = self._places(AFTER_SIGNAL + FIRST)

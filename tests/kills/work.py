@@ -14,6 +14,7 @@ from agentlane import Agent, AgentTool, PendingResult, RetryPolicy, Tool, ToolCo
 from agentlane.clock import Clock
 from agentlane.data.operations import ReplayPolicy
 from agentlane.machine.outcomes import DENIED
+from agentlane.model import ModelLimits
 from agentlane.testing.models import ScriptedModel
 from agentlane.testing.script import Answer, ScriptedCall, as_answer, call, fail, say, think
 
@@ -56,6 +57,8 @@ class Turn(NamedTuple):
     prompt: str
     answers: Sequence[Any]
     besides: Sequence[tuple[SayKind, str, Sequence[Any]]] = ()
+    summary: bool = False
+    """Whether what was before is summarized behind the prompt."""
 
     def said(self) -> list[tuple[str, Sequence[Any]]]:
         """Every user message in order, each with the answers behind it."""
@@ -67,6 +70,7 @@ class Work:
     """What every process of a history does: each lane's prompts in order, all lanes at once.
 
     ``aborts``: the first operation is aborted once every tool that waits has begun. ``delta_ms``: how slow answers are.
+    ``window``: how many tokens the model takes; a conversation that grows beyond it is summarized on its way.
     ``helper``: what another agent says, which is a tool of this one's, and whether hooks are asked.
     """
 
@@ -75,6 +79,7 @@ class Work:
     aborts: int = 0
     delta_ms: int = 0
     helper: Sequence[Any] = ()
+    window: int | None = None
 
     def operations(self) -> list[str]:
         """The ids of all operations."""
@@ -83,7 +88,8 @@ class Work:
     def agent(self, lane: str, outside: Outside, clock: Clock) -> Agent[Any, Any]:
         """The agent of one lane of one process."""
         turns = [answers for turn in self.lanes[lane]() for _, answers in turn.said()]
-        model = ScriptedModel(turns=turns, deltas=8, delta_ms=self.delta_ms, clock=clock)
+        limits = None if self.window is None else ModelLimits(context_tokens=self.window)
+        model = ScriptedModel(turns=turns, limits=limits, deltas=8, delta_ms=self.delta_ms, clock=clock)
         tools: list[Tool[Any, Any] | AgentTool] = [*outside.tools(lane)]
         hooks = []
         if self.helper:
@@ -116,10 +122,15 @@ def _mixed() -> list[Turn]:
                     call("steps", x=4),
                 ],
                 [call("run", x=5), call("alone", x=6), call("once", x=7), call("block", x=8)],
-                "tidy enough",
+                "tidy enough " * 120,
             ],
         ),
-        Turn("tidy up", [fail("overloaded", retryable=True), [call("run", x=9), call("block", x=10)], "done"]),
+        # What it shows is too long by now for the model, and is summarized before it is asked.
+        Turn(
+            "tidy up",
+            [fail("overloaded", retryable=True), [call("run", x=9), call("block", x=10)], "done"],
+            summary=True,
+        ),
     ]
 
 
@@ -164,7 +175,7 @@ def _lane(number: int) -> Callable[[], list[Turn]]:
 WORKS = {
     each.name: each
     for each in [
-        Work("mixed", {"main": _mixed}),
+        Work("mixed", {"main": _mixed}, window=2_500),
         Work("stream", {"main": _stream}, delta_ms=40),
         Work("abort", {"main": _abort}, aborts=2),
         Work("lanes", {f"lane-{number}": _lane(number) for number in range(3)}),
@@ -249,7 +260,8 @@ def expected(work: Work, lane: str) -> list[list[Expected]]:
     for turn in work.lanes[lane]():
         lines = []
         for text, answers in turn.said():
-            lines += [Expected(f"user {text}"), *_answered(lane, answers)]
+            lines += [Expected(f"user {text}"), *([Expected("Compaction")] if turn.summary else [])]
+            lines += _answered(lane, answers)
         found.append(lines)
     return found
 

@@ -38,7 +38,6 @@ from tests.machine.world import (
     TO_MOVE,
     TO_MOVE_WITH_A_SUMMARY,
     Scope,
-    World,
     scope_rules,
 )
 
@@ -68,35 +67,46 @@ def explore(scope: Scope, machine: Machine = AS_BUILT, *, worlds_max: int | None
     whether each comes to an end is not known.
     """
     moves = Moves(scope, machine)
-    numbers: dict[World, int] = {scope.start: 0}
-    worlds: list[World] = [scope.start]
+    # A world is the number of what it has in common with those of other lives, the lives and what was queued before.
+    numbers: dict[tuple[int, int, int], int] = {(0, 0, 0): 0}
+    worlds = [(0, 0, 0)]
     came_from = array("l", [-1])
     how: list[object] = ["accepted"]
     calm_from, calm_to = array("l"), array("l")
+    ended: list[int] = []
     transitions = 0
     at = 0
     while at < len(worlds) and at != worlds_max:
+        alike, lives_before, queued_before = worlds[at]
         try:
-            for what, after, calm in moves.of(worlds[at]):
-                transitions += 1
-                number = numbers.get(after)
-                if number is None:
-                    number = numbers[after] = len(worlds)
-                    worlds.append(after)
-                    came_from.append(at)
-                    how.append(what)
-                if calm:
-                    calm_from.append(at)
-                    calm_to.append(number)
+            onward = moves.of(alike)
         except Violation as violation:
             raise Violation(violation.promise, f"{violation.told}\n{_history(at, came_from, how)}") from None
+        for what, to, lives, queued, calm in onward:
+            lives, queued = lives_before + lives, queued_before + queued
+            if lives > scope.deaths or queued > scope.queued:
+                continue
+            transitions += 1
+            ends = moves.world(to).state is None
+            after = (to, 0, 0) if ends else (to, lives, queued)
+            number = numbers.get(after)
+            if number is None:
+                number = numbers[after] = len(worlds)
+                worlds.append(after)
+                came_from.append(at)
+                how.append(what)
+                if ends:
+                    ended.append(number)
+            if calm:
+                calm_from.append(at)
+                calm_to.append(number)
         at += 1
-    ended = [number for number, world in enumerate(worlds) if world.state is None]
     stuck = never_ends(len(worlds), ended, calm_from, calm_to) if at == len(worlds) else None
     if stuck is not None:
-        raise Violation("liveness", f"no end from {worlds[stuck]}\n{_history(stuck, came_from, how)}")
-    ends = frozenset(str(worlds[number].answer) for number in ended)
-    return Explored(len(worlds), transitions, frozenset(moves.states), frozenset(moves.rows), ends)
+        world = moves.world(worlds[stuck][0])._replace(lives=worlds[stuck][1], queued=worlds[stuck][2])
+        raise Violation("liveness", f"no end from {world}\n{_history(stuck, came_from, how)}")
+    statuses = frozenset(str(moves.world(worlds[number][0]).answer) for number in ended)
+    return Explored(len(worlds), transitions, frozenset(moves.states), frozenset(moves.rows), statuses)
 
 
 def _history(at: int, came_from: array[int], how: list[object]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from typing import assert_never, get_args
 
@@ -66,8 +67,17 @@ POLICIES: tuple[ReplayPolicy, ...] = ("never", "safe", "idempotent", "ask")
 REASONS: tuple[SummaryReason, ...] = get_args(SummaryReason)
 
 
-def every_fact(state: OperationState) -> Iterator[Fact]:
+def every_fact(state: OperationState) -> tuple[Fact, ...]:
     """One of each kind of fact, and those about calls in every way that may fit a state or not."""
+    return (*_facts_about(len(state.calls) if isinstance(state, Tools) else 1), *_about_summaries(state))
+
+
+@cache
+def _facts_about(count: int) -> tuple[Fact, ...]:
+    return tuple(_every_fact(count))
+
+
+def _every_fact(count: int) -> Iterator[Fact]:
     yield RequestIntended(request_id(9, 9))
     yield Answered(FAILURES[0], now=0, jitter=0.0)
     yield Answered(ABORTED, now=0, jitter=0.0)
@@ -82,7 +92,6 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield QueuedPlaced(())
     yield QueuedPlaced(("w0",))
     yield QueuedPlaced(("w0", "s0"), "s0")
-    yield from _about_summaries(state)
     yield CallsIntended(())
     yield OutcomesArrived(())
     yield CallsNotBegun(())
@@ -90,7 +99,6 @@ def every_fact(state: OperationState) -> Iterator[Fact]:
     yield ChildrenStarted(())
     yield CallsDeferred(())
     yield QuestionsAsked(())
-    count = len(state.calls) if isinstance(state, Tools) else 1
     yield ReadyPlaced()
     yield ReadyPlaced((), frozenset(range(count)))
     for index in range(count):

@@ -141,6 +141,16 @@ class Move(NamedTuple):
     calm: bool = True
 
 
+class Onward(NamedTuple):
+    """A move as it is the same in every life: to the world of that number, with so much more lived through."""
+
+    what: object
+    number: int
+    lives: int
+    queued: int
+    calm: bool
+
+
 class Moves:
     """The moves of one scope with one machine; remembers the states and the rows of the table they went through."""
 
@@ -150,25 +160,39 @@ class Moves:
         self.rows: set[tuple[type, type]] = set()
         self.states: set[OperationState] = set()
         self._verdicts: dict[object, list[tuple[Verdict, bool]]] = {}
-        self._known: dict[World, list[Move]] = {}
+        self._numbers: dict[World, int] = {scope.start: 0}
+        self._worlds: list[World] = [scope.start]
+        self._onward: dict[int, list[Onward]] = {}
         limits = scope.rules.limits
         self._rooms = [replace(scope.rules, limits=replace(limits, max_parallel=room)) for room in scope.room]
 
-    def of(self, world: World) -> Iterator[Move]:
-        """Every move from here, checked; none from the end."""
-        if world.state is None:
-            return
-        self.states.add(world.state)
-        # What may happen is the same in every life, however much was queued before: it is found and judged once.
-        alike = world._replace(lives=0, queued=0)
-        moves = self._known.get(alike)
-        if moves is None:
-            moves = self._known[alike] = [*self._found(alike)]
-        for what, after, calm in moves:
-            lives, queued = world.lives + after.lives, world.queued + after.queued
-            if lives <= self.scope.deaths and queued <= self.scope.queued:
-                ended = after.state is None
-                yield Move(what, after if ended else after._replace(lives=lives, queued=queued), calm)
+    def of(self, number: int) -> list[Onward]:
+        """Every move from the world of that number, checked; none from the end.
+
+        What may happen is the same in every life, however much was queued before: it is found and judged once. Worlds
+        that differ in nothing else have one number; that of the scope's start is 0.
+        """
+        known = self._onward.get(number)
+        if known is None:
+            world = self._worlds[number]
+            if world.state is not None:
+                self.states.add(world.state)
+            known = [] if world.state is None else [self._numbered(each) for each in self._found(world)]
+            self._onward[number] = known
+        return known
+
+    def world(self, number: int) -> World:
+        """The world of that number, in its first life."""
+        return self._worlds[number]
+
+    def _numbered(self, move: Move) -> Onward:
+        after = move.after
+        alike = after._replace(lives=0, queued=0) if after.lives or after.queued else after
+        number = self._numbers.get(alike)
+        if number is None:
+            number = self._numbers[alike] = len(self._worlds)
+            self._worlds.append(alike)
+        return Onward(move.what, number, after.lives, after.queued, move.calm)
 
     def _found(self, world: World) -> Iterator[Move]:
         for verdict, alone in self._possible_verdicts(world):
@@ -236,13 +260,13 @@ class Moves:
         not_begun_calls = frozenset(index for index, call in enumerate(world.calls) if call.process == "not_begun")
         kinds = [self._kinds(world, call, happened) for call, happened in zip(state.calls, world.calls, strict=True)]
         starting = any(isinstance(call, Planned | Approved | AnsweredCall) for call in state.calls)
+        may_be_held = _held(world)
         asked = [] if world.aborted else [i for i, call in enumerate(state.calls) if isinstance(call, WaitingApproval)]
         for calls, late in product(product(*kinds), product((False, True), repeat=len(asked))):
             expired = frozenset(index for index, is_late in zip(asked, late, strict=True) if is_late)
             view = View(0, calls, live_calls, not_begun_calls, world.cut, expired, stuck=stuck)
-            for rules in self._rooms if starting else self._rooms[-1:]:
-                for held in _held(world):
-                    yield replace(view, held=held) if held else view, rules
+            seen = [replace(view, held=held) if held else view for held in may_be_held]
+            yield from product(seen, self._rooms if starting else self._rooms[-1:])
 
     def _summaries(self, world: World) -> tuple[SummaryView | None, ...]:
         """What may be told of a summary: that one is asked for or due, that there will be none, or the whole of it."""

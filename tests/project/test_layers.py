@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -235,15 +236,26 @@ def modules(source: Path) -> dict[str, Path]:
 
 def imports(source: Path, *, foreign: bool = False) -> Iterator[Import]:
     """The package's imports of its own modules, or with `foreign` of all others by their top name."""
+    for each, is_foreign in all_imports(source):
+        if is_foreign is foreign:
+            yield each
+
+
+@cache
+def all_imports(source: Path) -> list[tuple[Import, bool]]:
+    """Every import below `source`, each with whether it is of another package; read once, for all who ask."""
+    found = []
     known = modules(source)
     for module, path in known.items():
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         for node, for_types in import_statements(ast.parse(path.read_text(), filename=str(path)), for_types=False):
             for target in sorted(targets(node, package=package, known=known)):
                 top = target.split(".")[0]
-                if (top != PACKAGE) is foreign:
-                    imported = top if foreign else target
-                    yield Import(path=path, line=node.lineno, importer=module, imported=imported, for_types=for_types)
+                foreign = top != PACKAGE
+                imported = top if foreign else target
+                one = Import(path=path, line=node.lineno, importer=module, imported=imported, for_types=for_types)
+                found.append((one, foreign))
+    return found
 
 
 def import_statements(tree: ast.AST, *, for_types: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:

@@ -156,7 +156,7 @@ class Staged(Protocol):
     folder: Path
 
     def __call__(
-        self, script: Sequence[Any], *tools: ToolSpec, hold: Hold = ..., **agent: Any
+        self, script: Sequence[Any], *tools: ToolSpec, hold: Hold = ..., summaries: Any = ..., **agent: Any
     ) -> AbstractAsyncContextManager[Stage]: ...
 
 
@@ -172,9 +172,10 @@ class StageMaker:
         script: Sequence[Any],
         *tools: ToolSpec,
         hold: Hold = "before_write",
+        summaries: Any = None,
         **agent: Any,
     ) -> AbstractAsyncContextManager[Stage]:
-        return make_stage(self.backend, self.folder, script, *tools, hold=hold, **agent)
+        return make_stage(self.backend, self.folder, script, *tools, hold=hold, summaries=summaries, **agent)
 
 
 def make_store(backend: Backend, folder: Path, clock: ManualClock) -> Store:
@@ -194,9 +195,10 @@ async def make_stage(
     script: Sequence[Any],
     *tools: ToolSpec,
     hold: Hold = "before_write",
+    summaries: Any = None,
     **agent: Any,
 ) -> AsyncIterator[Stage]:
-    """A lane with an accepted prompt, operation ``op``, on a store whose gate is open."""
+    """A lane with an accepted prompt, operation ``op``, on a store whose gate is open; ``summaries`` as of a model."""
     clock, trace = ManualClock(), Trace()
     failing = FailingStore(make_store(backend, folder, clock), nth=None)
     store = GatedStore(failing, hold=hold)
@@ -207,7 +209,7 @@ async def make_stage(
     )
     made = Tools()
     built = [made.build(each) for each in tools]
-    model = ScriptedModel(script)
+    model = ScriptedModel(script, summaries=summaries)
     lane = await session.lane("main", trace.agent(Agent(model=model, tools=built, **agent)))
     await lane.accept(Prompt("go"), operation_id="op")
     stage = Stage(session, lane, store, failing, trace)

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from agentlane.testing.faults import FaultPlan, Point
 
 Where: TypeAlias = Literal["before", "inside", "after"]
-RECOVERIES = ("recovered_response", "replay_intent")
 WHERES: tuple[Where, ...] = ("before", "inside", "after")
 
 
@@ -38,19 +37,17 @@ class Deaths:
     """Outlives the processes: which commits have had their death. Each has one, so every recovery gets further.
 
     Whether before, inside or after is told from the commit and ``rotation``: of three playbacks with the rotations 0,
-    1 and 2 each commit sees all three. Without ``recoveries`` the commits by which a new process settles or repeats
-    what the one before was at are let be.
+    1 and 2 each commit sees all three.
     """
 
-    def __init__(self, *, rotation: int, recoveries: bool = True) -> None:
+    def __init__(self, *, rotation: int) -> None:
         self._rotation = rotation
-        self._recoveries = recoveries
         self._seen: set[CommitPlace] = set()
         self.all: list[Death] = []
 
     def at(self, place: CommitPlace) -> Where | None:
         """Where the process is to die at the commit that is about to be made; None if it had its death already."""
-        if place in self._seen or (not self._recoveries and place.name.startswith(RECOVERIES)):
+        if place in self._seen:
             return None
         return WHERES[(zlib.crc32(repr(place).encode()) + self._rotation) % 3]
 

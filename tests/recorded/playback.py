@@ -13,10 +13,13 @@ import msgspec
 
 from agentlane import Agent, AgentLane, Prompt, Session, Settled, open_session
 from agentlane.data.messages import AssistantMessage
-from agentlane.data.operations import ReplayPolicy
+from agentlane.data.operations import CompactionPolicy, ReplayPolicy
+from agentlane.data.usage import UsageTotals
+from agentlane.model import ModelLimits
 from agentlane.storage.contract import Store
 from agentlane.storage.memory import MemoryStore
 from agentlane.testing.clock import CountingIds, ManualClock
+from agentlane.testing.summaries import Summaries
 from tests.recorded.deaths import CommitPlace, CommitProbe, Deaths
 from tests.recorded.desk import Desk
 from tests.recorded.plan import Append, Ending, Plan, Run
@@ -88,7 +91,9 @@ class SwiftClock(ManualClock):
 class Life:
     """One process: everything in it is made anew, as in a new process."""
 
-    def __init__(self, session: Session, probe: CommitProbe, model: WatchedModel, desk: Desk) -> None:
+    def __init__(
+        self, session: Session, probe: CommitProbe, model: WatchedModel, desk: Desk, compaction: CompactionPolicy | None
+    ) -> None:
         self.session = session
         self.probe = probe
         self.model = model
@@ -99,23 +104,29 @@ class Life:
             max_restarts=DEATHS_MAX,
             max_replays=DEATHS_MAX,
             cancel_grace_ms=NEVER_MS,
+            compaction=compaction,
         )
 
     async def bury(self, *tasks: asyncio.Future[Any]) -> None:
         """Nothing of a dead process goes on."""
-        runtime = self.session._runtime
-        runtime.storage.kill()
-        runtime.fault(asyncio.CancelledError())
-        for task in tasks:
-            task.cancel()
-        rest = {*tasks, *runtime.tasks}
-        while rest:
-            await asyncio.wait(rest)
-            rest = set(runtime.tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()
-        runtime.threads.close()
+        await bury(self.session, *tasks)
+
+
+async def bury(session: Session, *tasks: asyncio.Future[Any]) -> None:
+    """The process that had the session is dead: nothing of it goes on, ``tasks`` neither."""
+    runtime = session._runtime
+    runtime.storage.kill()
+    runtime.fault(asyncio.CancelledError())
+    for task in tasks:
+        task.cancel()
+    rest = {*tasks, *runtime.tasks}
+    while rest:
+        await asyncio.wait(rest)
+        rest = set(runtime.tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+    runtime.threads.close()
 
 
 class Playback:
@@ -130,6 +141,9 @@ class Playback:
         *,
         deaths: Deaths | None = None,
         seed: int = 0,
+        compaction: CompactionPolicy | None = None,
+        limits: ModelLimits | None = None,
+        summaries: Summaries | None = None,
     ) -> None:
         self.plan = plan
         self.witness = Witness()
@@ -140,7 +154,13 @@ class Playback:
         """The messages as the last process had them before it closed, and those that a model would be shown."""
         self.live_view = b""
         self.policies = policies
+        self.charged: list[UsageTotals] = []
+        """By process, what all was charged for before it."""
+        self._compaction = compaction
+        self._limits = limits
+        self._summaries = summaries
         self._seed = seed
+        self._session_id: str | None = None
         self._step = -1
         self._clock = SwiftClock()
         self._lane: AgentLane[Any, Any] | None = None
@@ -161,15 +181,19 @@ class Playback:
         loop.set_exception_handler(None)
 
     async def open(self, probe: CommitProbe | None = None) -> Session:
+        """The only session of the target, made by the first process; the others ask for it by its id."""
         self.lives += 1
-        return await open_session(
+        session = await open_session(
             self.target,
+            session_id=self._session_id,
             durability="process",
             clock=self._clock,
             ids=CountingIds(series=self.lives),
             seed=self.lives,
             probe=probe,
         )
+        self._session_id = session.id
+        return session
 
     def __str__(self) -> str:
         died = "" if self.deaths is None else f"; {self.deaths.history()}"
@@ -187,10 +211,13 @@ class Playback:
             deltas=DELTAS,
             delta_ms=DELTA_MS,
             clock=self._clock,
+            limits=self._limits,
+            summaries=self._summaries,
         )
         desk = Desk(self.plan, self.witness, self.policies, seed=self._seed)
         self._desk = desk
-        life = Life(await self.open(probe), probe, model, desk)
+        life = Life(await self.open(probe), probe, model, desk, self._compaction)
+        self.charged.append(life.session.stats().usage)
         for operation in life.session.open_operations():
             self.witness.looks_at(operation)
         acting = asyncio.ensure_future(self._act(life))

@@ -7,25 +7,21 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from agentlane import Agent
-from agentlane.data.messages import AssistantMessage, Message, UserMessage, user
+from agentlane.data.messages import Message, UserMessage
 from agentlane.data.operations import ReplayPolicy
-from agentlane.testing.invariants import check_invariants
-from agentlane.testing.models import ScriptedModel
+from tests.recorded.checks import check, check_same, stretches
 from tests.recorded.deaths import WHERES, Deaths
 from tests.recorded.desk import HONEST, SAFE
-from tests.recorded.expected import differences, expected
 from tests.recorded.loader import recorded_session
-from tests.recorded.plan import Append, plan_of
-from tests.recorded.playback import BACKENDS, LANE, Backend, Playback
+from tests.recorded.plan import plan_of
+from tests.recorded.playback import BACKENDS, Backend, Playback
 
 SAMPLE = {1, 2, 3, 4, 7, 28, 29, 33, 34}
 """Turns of the reduced form: each way to end, batches of several calls, error results, the appended answer."""
 
-STRETCH, LONG_STRETCH, LONGEST_STRETCH = 60, 240, 440
+STRETCH, LONG_STRETCH = 60, 240
 """Messages of a piece of the whole form, at least."""
 
 POLICIES: Mapping[str, Mapping[str, ReplayPolicy]] = {"safe": SAFE, "honest": HONEST}
@@ -75,10 +71,8 @@ async def test_killed_at_every_commit_nothing_differs_but_what_was_cut(
     whole: bool,
 ) -> None:
     caplog.set_level(logging.ERROR, logger="agentlane")  # a torn tail is cut off at every third death, and said so
-    # The whole form: with safe policies in many pieces, with honest ones in few long ones; on JSONL, where each opening
-    # reads the file from its beginning, in two. That takes so long after each death that no recovery is killed as well.
-    longest = whole and policies == "honest" and backend == "jsonl"
-    length = STRETCH if policies == "safe" else LONGEST_STRETCH if longest else LONG_STRETCH
+    # The whole form: with safe policies in many pieces, with honest ones in few long ones.
+    length = STRETCH if policies == "safe" else LONG_STRETCH
     pieces = stretches(session, length) if whole else [sample]
     ways: Counter[str] = Counter()
     cut, aborted, lost = 0, 0, 0
@@ -87,7 +81,7 @@ async def test_killed_at_every_commit_nothing_differs_but_what_was_cut(
         folder = tmp_path / str(number)
         folder.mkdir()
         rotation = BACKENDS.index(backend) + list(POLICIES).index(policies)
-        deaths = Deaths(rotation=rotation, recoveries=not longest)
+        deaths = Deaths(rotation=rotation)
         playback = Playback(plan_of(piece), backend, folder, POLICIES[policies], deaths=deaths, seed=rotation + 1)
 
         # When: each commit of the piece kills the process once, and each next process goes on.
@@ -106,53 +100,3 @@ async def test_killed_at_every_commit_nothing_differs_but_what_was_cut(
     assert set(ways) == set(WHERES)
     assert cut > aborted > 0
     assert bool(lost) == (policies == "honest")
-
-
-def stretches(session: tuple[Message, ...], length: int) -> list[tuple[Message, ...]]:
-    """The whole conversation in pieces, each beginning with a prompt: as many commits, and less to read after each."""
-    pieces: list[list[Message]] = [[]]
-    for message in session:
-        if isinstance(message, UserMessage) and len(pieces[-1]) >= length:
-            pieces.append([])
-        pieces[-1].append(message)
-    return [tuple(piece) for piece in pieces]
-
-
-async def check(playback: Playback) -> None:
-    """The conversation is the recording with what the witness saw, each call had its effect as often as it may."""
-    witness, plan = playback.witness, playback.plan
-    session = await playback.open()
-    entries = await session.branch(LANE).entries(newest_first=False)
-    rows = await session.usage()
-    broken = await check_invariants(session)
-    await session.close()
-
-    difference = differences(list(expected(plan, witness)), entries)
-    assert not difference, f"{difference}\n{playback}"
-    assert not witness.problems, "\n".join(witness.problems)
-    assert not broken, "\n".join(broken)
-    never = {place for place, call in plan.calls.items() if playback.policies[call.name] == "never"}
-    for place in plan.results:
-        starts = witness.starts[place]
-        if place in never:
-            assert starts <= 1, f"{place} must not run again, and ran {starts} times"
-        assert starts >= 1 or place in witness.lost, f"{place} has its result and never ran"
-    assert witness.lost <= never
-    # One row for each attempt, and none for the answer that nobody was asked for.
-    answers = sum(isinstance(entry.body, AssistantMessage) for entry in entries)
-    assert len(rows) == answers - sum(isinstance(step, Append) for step in plan.steps)
-
-
-async def check_same(playback: Playback) -> None:
-    """SAME: what a new process reads, and what it shows a model, is byte for byte what the last one had."""
-    model = ScriptedModel(["fine"])
-    session = await playback.open()
-    lane = await session.lane(LANE, Agent(model=model))
-    assert msgspec.json.encode(await lane.messages()) == playback.live
-    await lane.run("And now?")
-    await session.close()
-
-    [request] = model.requests
-    assert request.messages[-1] == user("And now?")
-    assert msgspec.json.encode(tuple(request.messages[:-1])) == playback.live_view
-    model.require_no_violations()

@@ -19,11 +19,12 @@ from agentlane.data.messages import (
     ThinkingPart,
     ToolCallPart,
     UsageSeen,
-    UserMessage,
 )
 from agentlane.data.usage import Usage
-from agentlane.model import ModelRequest, StreamItem
+from agentlane.model import ModelLimits, ModelRequest, StreamItem
+from agentlane.testing.places import place_in_turns
 from agentlane.testing.recorded import RecordedModel
+from agentlane.testing.summaries import Summaries
 from tests.recorded.plan import CallPlace
 
 
@@ -47,6 +48,8 @@ class Witness:
         """Calls of a tool that must not run again which a death found under way: begun, and without an outcome."""
         self.cut: dict[Attempt, bool] = {}
         """Requests that a death found under way, and whether an abort was committed by then."""
+        self.requests: list[ModelRequest] = []
+        """All that models were asked for, in order."""
         self.problems: list[str] = []
         self._shown: defaultdict[Attempt, list[StreamItem]] = defaultdict(list)
         self._saved: Counter[Attempt] = Counter()
@@ -122,13 +125,26 @@ class WatchedModel(RecordedModel):
     """The model of one process; the witness sees what it shows."""
 
     def __init__(
-        self, conversation: Iterable[Message], witness: Witness, *, deltas: int, delta_ms: int, clock: Clock
+        self,
+        conversation: Iterable[Message],
+        witness: Witness,
+        *,
+        deltas: int,
+        delta_ms: int,
+        clock: Clock,
+        limits: ModelLimits | None = None,
+        summaries: Summaries | None = None,
     ) -> None:
-        super().__init__(conversation, deltas=deltas, delta_ms=delta_ms, clock=clock)
+        super().__init__(
+            conversation, deltas=deltas, delta_ms=delta_ms, clock=clock, limits=limits, summaries=summaries
+        )
         self._witness = witness
 
     def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
-        return self._watched(super().stream(request), _attempt_of(request))
+        self._witness.requests.append(request)
+        if request.purpose == "summary":
+            return super().stream(request)
+        return self._watched(super().stream(request), attempt_of(request))
 
     async def _watched(self, stream: AsyncIterator[StreamItem], attempt: Attempt) -> AsyncIterator[StreamItem]:
         self._witness.streams(attempt)
@@ -149,12 +165,9 @@ def turn_of(operation_id: str) -> int:
     return int(operation_id.removeprefix("turn-"))
 
 
-def _attempt_of(request: ModelRequest) -> Attempt:
-    answers = 0
-    for message in reversed(request.messages):
-        if isinstance(message, UserMessage):
-            break
-        answers += isinstance(message, AssistantMessage)
+def attempt_of(request: ModelRequest) -> Attempt:
+    """The place of a request for an answer; what a summary in front of its messages stands for counts."""
+    answers = place_in_turns(request.messages, None, request.stands_for).answers
     return Attempt(turn_of(request.operation_id), answers, request.attempt)
 
 

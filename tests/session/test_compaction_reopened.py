@@ -12,7 +12,6 @@ import pytest
 from agentlane import (
     Agent,
     Compact,
-    CompactionPolicy,
     ModelIdentity,
     Navigate,
     RequestConflict,
@@ -25,7 +24,7 @@ from agentlane.data.messages import user
 from agentlane.data.usage import UsageTotals
 from agentlane.model import ModelLimits
 from agentlane.testing import ScriptedModel, check_invariants, fail, hang
-from tests.driver.compacting import answers, path, said, shown, summaries, talk
+from tests.driver.compacting import answers, compacting, path, said, shown, summaries, talk
 from tests.session.places import Place
 
 LATER = fail("overloaded", retryable=True, retry_after_ms=5_000)
@@ -36,8 +35,7 @@ def model(given: Any = "S1", *script: Any, **options: Any) -> ScriptedModel:
 
 
 def agent_of(model: ScriptedModel, **options: Any) -> Agent:
-    options.setdefault("compaction", CompactionPolicy(keep_tokens=120))
-    return Agent(model=model, **options)
+    return compacting(model, **options)
 
 
 async def sound(session: Session) -> None:

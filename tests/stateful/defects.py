@@ -104,7 +104,7 @@ def _configuration_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 def _never_runs_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planning, "may_replay", lambda call, now, rules: call.replays < rules.limits.max_replays)
-    patch.setattr(table, "_require", lambda holds, why, state: None)
+    patch.setattr(table, "require", lambda holds, why, state: None)
 
 
 def _frames_lost_by_close(patch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ VALUES = (
     "op.memo",
     "op.args",
     "op.returned",
-    "op.args",
     "op.answer",
     "op.decision",
     "inbox",
@@ -169,16 +168,24 @@ def _boundaries(world: World) -> list[str]:
 
 
 async def _dump(storage: SessionStorage) -> dict[str, Any]:
-    """All that a store holds of the session, in as few reads as it takes."""
+    """All that a store holds of the session, in as few reads as it takes; together, since each may be a way to a thread
+    and back."""
+    entries, usage, values, keys = await asyncio.gather(
+        storage.scan(),
+        storage.usage(),
+        asyncio.gather(*map(storage.values, VALUES)),
+        asyncio.gather(*map(storage.lists, LISTS)),
+    )
+    lists = {
+        space: {key: await storage.elements(Address(space, key)) for key in each}
+        for space, each in zip(LISTS, keys, strict=True)
+    }
     return {
         "stats": storage.stats(),
-        "entries": await storage.scan(),
-        "usage": await storage.usage(),
-        "values": {each: await storage.values(each) for each in VALUES},
-        "lists": {
-            each: {key: await storage.elements(Address(each, key)) for key in await storage.lists(each)}
-            for each in LISTS
-        },
+        "entries": entries,
+        "usage": usage,
+        "values": dict(zip(VALUES, values, strict=True)),
+        "lists": lists,
     }
 
 

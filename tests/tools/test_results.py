@@ -212,20 +212,20 @@ SIGNED = TextPart(text="", signature="s" * 100)
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("part", "many"),
     [
-        text(""),
-        text("x"),
-        ImagePart(data="", mime_type="image/png"),
-        ImagePart(data="A" * 10_000, mime_type="a/b"),
-        SIGNED,
+        (text(""), 10_000),
+        (text("x"), 10_000),
+        (ImagePart(data="", mime_type="image/png"), 10_000),
+        (ImagePart(data="A" * 10_000, mime_type="a/b"), 500),  # five megabytes, none of which fits
+        (SIGNED, 10_000),
     ],
     ids=["empty text", "text", "empty image", "big image", "signature"],
 )
 @pytest.mark.parametrize("limit", [1, 96, 97, 200, 1_000])
-def test_no_number_of_parts_is_stored_beyond_the_bound(part: TextPart | ImagePart, limit: int) -> None:
-    made = seal_value(CALL, [part for _ in range(10_000)], limit)
-    shown = progress_parts([part for _ in range(10_000)], limit)
+def test_no_number_of_parts_is_stored_beyond_the_bound(part: TextPart | ImagePart, many: int, limit: int) -> None:
+    made = seal_value(CALL, [part for _ in range(many)], limit)
+    shown = progress_parts([part for _ in range(many)], limit)
 
     assert made.message.content == shown and made.message.text.endswith(" more parts left out]")
     # The frames of the message, of its first part and of two marks are not counted.

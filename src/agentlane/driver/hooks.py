@@ -250,7 +250,8 @@ class Gates:
         if asks and self._before_request:
             place = _request_place(state, 1)
             silent.append((place, partial(self._ask_request, int(place[1]), place[2], state)))
-        if isinstance(verdict, planning.Finish) and self._before_finish and isinstance(state, Checkpoint):
+        answered = isinstance(verdict, planning.Finish) and bool(self._before_finish)
+        if answered and isinstance(state, Checkpoint) and state.next == "finish":
             silent.append((_finish_place(state), partial(self._ask_finish, state)))
         for place, ask in silent:
             if place not in self._said:
@@ -452,9 +453,10 @@ _NAVIGATION: Place = ("before_navigation", "", 0)
 
 
 def _is_first(state: OperationState) -> bool:
-    """Whether a run has not asked its model yet."""
-    first = isinstance(state, Checkpoint) and state.turn == 0 and state.next == "respond"
-    return first and isinstance(state, Checkpoint) and state.overflow is None
+    """Whether a run has not asked its model yet, for a summary neither."""
+    if not isinstance(state, Checkpoint) or state.turn or state.next != "respond":
+        return False
+    return state.overflow is None and not state.compacted
 
 
 def _request_place(state: OperationState, ahead: int) -> Place:

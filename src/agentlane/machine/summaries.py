@@ -110,6 +110,9 @@ _CAPS: dict[_Kind, int] = {"result": 8_000, "arguments": 4_000, "thought": 4_000
 _LEAST = 125
 """How many it may be cut to."""
 
+SUMMARY_MAX = 400_000
+"""Characters of a summary. One that goes on without end, whatever it was asked for, shortens nothing."""
+
 _MARK = 40
 """How long the mark is, at most, that stands where something was left out."""
 
@@ -188,6 +191,8 @@ def checked_summary(message: AssistantMessage) -> str | ErrorInfo:
         problem = f"it ended as {message.stop_reason!r}"
     elif not text:
         problem = "it has no text"
+    elif len(text) > SUMMARY_MAX:
+        problem = f"it has {len(text)} characters, and {SUMMARY_MAX} are taken"
     else:
         return text
     return ErrorInfo(code="invalid_summary", message=f"the answer is no summary: {problem}", retryable=True)

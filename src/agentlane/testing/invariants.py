@@ -78,8 +78,8 @@ async def check_trace_against(trace: Trace, session: Session | SessionStorage) -
     storage = session._runtime.storage if isinstance(session, Session) else session
     rows = {row.id: row for row in await storage.scan()}
     ledger = {row.row.id: row for row in await storage.usage()}
-    reported = {each.number for each in trace.events if isinstance(each, Committed)}
-    commits = [each for each in trace.events if isinstance(each, Submitted) and each.session_id == storage.info.id]
+    reported = {each.number for each in trace.facts if isinstance(each, Committed)}
+    commits = [each for each in trace.facts if isinstance(each, Submitted) and each.session_id == storage.info.id]
     made = Counter(insert_id(write) for each in commits for write in inserts(each))
     found: list[str] = []
     for commit in commits:

@@ -17,6 +17,7 @@ from agentlane.data.operations import (
     OperationState,
     Planned,
     ReplayPolicy,
+    Summarizing,
     Tools,
     WaitingApproval,
     WaitingQuestion,
@@ -49,7 +50,7 @@ class TraceWalk:
         self._found: list[str] = []
 
     def violations(self) -> list[str]:
-        for event in self._trace.events:
+        for event in self._trace.facts:
             match event:
                 case Submitted():
                     self._submitted[event.number] = self._unknown[event.number] = event
@@ -126,7 +127,8 @@ class TraceWalk:
             branch = (commit.session_id, key)
             before = None if branch in self._maybe_made else self._tips.get(branch)
             self._maybe_made.discard(branch)
-            reachable = commit.name == "navigate" and self._is_there(commit.session_id, tip)
+            moves = not {"navigate", "navigation"}.isdisjoint(commit.name.split("+"))
+            reachable = moves and self._is_there(commit.session_id, tip)
             if before is not None and tip not in (*before, *inserted) and not reachable:
                 self._found.append(f"I11: commit {commit.number} ({commit.name}) moved branch {key} to {tip}")
             self._tips[branch] = [tip]
@@ -137,7 +139,7 @@ class TraceWalk:
 
     def _request(self, event: Began) -> None:
         for state in self._states.get(event.operation_id, ()):
-            if isinstance(state, Generating) and state.attempt == event.attempt:
+            if isinstance(state, Generating | Summarizing) and state.attempt == event.attempt:
                 return
         self._found.append(f"I6: request {event.number} (attempt {event.attempt}) was sent without its intent")
 
@@ -178,7 +180,7 @@ def _decisions(commit: Submitted) -> list[Decision]:
 
 
 def at_most_once(trace: Trace) -> Iterator[str]:
-    never = {each.number for each in trace.events if isinstance(each, Ended) and not each.begun}
+    never = {each.number for each in trace.facts if isinstance(each, Ended) and not each.begun}
     starts: dict[tuple[str, int], int] = Counter(
         (each.call_id, each.attempt) for each in trace.effects("call") if each.number not in never
     )
@@ -192,9 +194,9 @@ def at_most_once(trace: Trace) -> Iterator[str]:
 
 def _again_though_never(trace: Trace) -> Iterator[str]:
     """Calls that began again behind an intent marked ``never``; one that a close put back never began by it."""
-    names = {each.number: each for each in trace.events if isinstance(each, Submitted)}
+    names = {each.number: each for each in trace.facts if isinstance(each, Submitted)}
     policies: dict[str, dict[int, ReplayPolicy]] = {}
-    for event in trace.events:
+    for event in trace.facts:
         if isinstance(event, Committed):
             for id, call in _calls_of(names[event.number]):
                 if isinstance(call, EffectPending):

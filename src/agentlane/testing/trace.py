@@ -100,6 +100,10 @@ class Trace:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events: list[Event] = []
+        self._facts: list[Event] = []
+        self._submitted: dict[int, Submitted] = {}
+        self._commits: list[tuple[int, Submitted, Committed]] = []
+        """Reported commits, each with the place of its report."""
         self._numbers = 0
 
     @property
@@ -107,17 +111,21 @@ class Trace:
         """Everything recorded so far, in order."""
         return tuple(self._events)
 
+    @property
+    def facts(self) -> tuple[Event, ...]:
+        """The events of which something follows: all but those that only say that a boundary was reached."""
+        return tuple(self._facts)
+
     def __len__(self) -> int:
         return len(self._events)
 
     def commits(self, *, since: int = 0) -> list[tuple[Submitted, Committed]]:
         """Reported commits whose report is the ``since``-th event or a later one, in order of their reports."""
-        submitted = {event.number: event for event in self._events if isinstance(event, Submitted)}
-        return [(submitted[each.number], each) for each in self._events[since:] if isinstance(each, Committed)]
+        return [(commit, report) for place, commit, report in self._commits if place >= since]
 
     def effects(self, kind: Literal["request", "call"] | None = None) -> list[Began]:
         """Effects that started, in order."""
-        return [event for event in self._events if isinstance(event, Began) and kind in (None, event.kind)]
+        return [event for event in self._facts if isinstance(event, Began) and kind in (None, event.kind)]
 
     def history(self, *, last: int = 200) -> str:
         """The trace for people: a line for each event, the last ones if there are more."""
@@ -154,7 +162,14 @@ class Trace:
         """Record what ``make`` makes of a fresh number; gives that number."""
         with self._lock:
             self._numbers += 1
-            self._events.append(make(self._numbers))
+            event = make(self._numbers)
+            if not isinstance(event, Reached):
+                self._facts.append(event)
+            if isinstance(event, Submitted):
+                self._submitted[event.number] = event
+            elif isinstance(event, Committed):
+                self._commits.append((len(self._events), self._submitted[event.number], event))
+            self._events.append(event)
             return self._numbers
 
 

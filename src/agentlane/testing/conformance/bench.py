@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -29,6 +31,8 @@ from agentlane.testing.conformance.model import ReferenceSession, difference, du
 from agentlane.testing.wrapping import WrappedStorage, WrappedStore
 
 HISTORY_LINES_MAX = 400
+READS_AT_ONCE = 64
+"""How many reads are under way together where a check has thousands to make: more than any pool of a backend has."""
 NAMESPACE = "app.check"
 
 
@@ -72,6 +76,15 @@ def equal(got: Any, want: Any, rule: str, what: str) -> None:
     found = difference(got, want)
     if found is not None:
         raise Broken(rule, f"{what}: {found}")
+
+
+async def read_and_compare(reads: Iterable[tuple[Callable[[], Awaitable[Any]], Any, str]], rule: str) -> None:
+    """Make each read, some at once, and raise ``Broken`` unless it gives what is wanted; told is what was read."""
+    left = iter(reads)
+    while chosen := list(islice(left, READS_AT_ONCE)):
+        found = await asyncio.gather(*(read() for read, _, _ in chosen))
+        for got, (_, want, what) in zip(found, chosen, strict=True):
+            equal(got, want, rule, what)
 
 
 @contextmanager

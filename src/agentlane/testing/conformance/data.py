@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from agentlane.data.usage import NOTHING_SENT, Usage, UsageRow
 from agentlane.data.writes import Address, AppendElement, DeleteList, DeleteValue, InsertUsage, SetValue, Write
-from agentlane.storage.contract import EntryRow
+from agentlane.storage.contract import EntryRow, SessionStorage
 from agentlane.testing.conformance.bench import (
     NAMESPACE,
     Bench,
@@ -14,6 +17,7 @@ from agentlane.testing.conformance.bench import (
     commit,
     equal,
     put,
+    read_and_compare,
     refused,
     same_as,
     true,
@@ -213,10 +217,16 @@ async def s17_values_are_paged_by_key(bench: Bench) -> None:
     ]
     sizes = (None, 0, 1, 2, len(KEYS), len(KEYS) + 1)
     for again in range(2):
-        for number, (prefix, after, found) in enumerate(asked):
-            for limit in sizes[(number + again) % 2 :: 2]:
-                got = await storage.values(NAMESPACE, prefix, after=after, limit=limit)
-                equal(list(got.items()), found[:limit], "S17", f"values({prefix=}, {after=}, {limit=})")
+
+        async def read(prefix: str, after: str | None, limit: int | None, of: SessionStorage = storage) -> list[Any]:
+            return list((await of.values(NAMESPACE, prefix, after=after, limit=limit)).items())
+
+        reads = [
+            (partial(read, prefix, after, limit), found[:limit], f"values({prefix=}, {after=}, {limit=})")
+            for number, (prefix, after, found) in enumerate(asked)
+            for limit in sizes[(number + again) % 2 :: 2]
+        ]
+        await read_and_compare(reads, "S17")
         storage = await bench.reopen(storage)
 
 

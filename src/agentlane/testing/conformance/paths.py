@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from agentlane.data.writes import InsertEntry, Write
 from agentlane.errors import UnknownEntry
 from agentlane.storage.contract import EntryRow, SessionStorage
-from agentlane.testing.conformance.bench import Bench, append, check, commit, equal, put, raises
+from agentlane.testing.conformance.bench import Bench, append, check, commit, equal, put, raises, read_and_compare
 from agentlane.testing.conformance.model import ReferenceSession
 from agentlane.testing.conformance.pages import path_pages
 
@@ -62,12 +63,14 @@ async def s16_paths_follow_parents_at_every_page_size(bench: Bench) -> None:
 async def s16_paths_stop_and_filter_as_asked(bench: Bench) -> None:
     """Stops, filters, limits, cursors and payloads in every combination, against a walk that is plain to see."""
     storage, model, ids = await _tree(bench)
+    asked = [
+        (ids[start], options, model.path(ids[start], **options), f"path({start}, {_in_words(model, options)})")
+        for start in ("t1", "t9", "f2", "n3")
+        for options in _combinations(model, ids, start)
+    ]
     for when in ("", " after reopening"):
-        for start in ("t1", "t9", "f2", "n3"):
-            for options in _combinations(model, ids, start):
-                want = model.path(ids[start], **options)
-                what = f"path({start}, {_in_words(model, options)}){when}"
-                equal(await storage.path(ids[start], **options), want, "S16", what)
+        reads = [(partial(storage.path, start, **options), want, what + when) for start, options, want, what in asked]
+        await read_and_compare(reads, "S16")
         storage = await bench.reopen(storage)
 
 

@@ -19,7 +19,7 @@ from agentlane.testing.matrix.history import History
 def decisions_of(history: History[Any]) -> dict[str, list[Decision]]:
     """Every answer that may have become true, by the id of its call."""
     found: dict[str, list[Decision]] = {}
-    for commit, _ in history.trace.commits():
+    for commit, _ in history.trace.commits() if history.wrote(addresses.OP_DECISION) else ():
         for write in commit.writes:
             if isinstance(write, SetValue) and write.address.namespace == addresses.OP_DECISION:
                 decision = codec.DECISION.decode(write.payload, "op.decision")
@@ -87,7 +87,7 @@ def check_asked(history: History[Any]) -> Iterator[str]:
 def _arguments(history: History[Any]) -> dict[str, Any]:
     """Arguments given by people, by the id of their call."""
     found: dict[str, Any] = {}
-    for commit, _ in history.trace.commits():
+    for commit, _ in history.trace.commits() if history.wrote(addresses.OP_ARGS) else ():
         for write in commit.writes:
             if isinstance(write, SetValue) and write.address.namespace == addresses.OP_ARGS:
                 found[write.address.key.split("|")[1]] = codec.JSON.decode(write.payload, "op.args")

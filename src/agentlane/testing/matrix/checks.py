@@ -12,6 +12,7 @@ from agentlane.data import addresses, codec
 from agentlane.data.entries import Entry
 from agentlane.data.messages import AssistantMessage, ToolCallPart, ToolResultMessage
 from agentlane.data.operations import OutcomeReady, Placed, Tools
+from agentlane.data.requests import Navigate
 from agentlane.data.results import OperationResult
 from agentlane.data.usage import UsageTotals
 from agentlane.data.writes import DeleteValue, SetValue
@@ -37,7 +38,13 @@ from agentlane.testing.matrix.lives import live
 from agentlane.testing.matrix.oracle import Oracle, Verdict, shown
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.story import Chapter, Step, chapters, tell, uncut
-from agentlane.testing.matrix.summarized import check_asked_in_order, check_summaries, check_summarized, requests_of
+from agentlane.testing.matrix.summarized import (
+    check_asked_in_order,
+    check_summaries,
+    check_summarized,
+    exhausted,
+    requests_of,
+)
 from agentlane.testing.matrix.witness import Start
 from agentlane.testing.playback import PlayedModel
 from agentlane.testing.trace import Submitted
@@ -53,6 +60,10 @@ class Ended:
     calls: list[str] = field(default_factory=list)
     aborts: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
+    whole: bool = False
+    """Whether every operation is completed, and no summary was interrupted too often."""
+    strayed: bool = False
+    """Whether a navigation was not completed, so that what came behind it stands elsewhere."""
 
 
 async def check_history(history: History[Any], oracle: Oracle, *, again: Scenario[Any] | None = None) -> Ended:
@@ -128,11 +139,15 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
     ended.complaints += _check_starts(history)
     ended.aborts = aborts_of(history)
     for story in ended.stories.values():
-        for chapter in chapters(story):
+        for chapter in (each for each in chapters(story) if not each.cut):
             ended.complaints += _check_end(history, chapter, ended.aborts)
     ended.calls = [id for id, entry in entries.items() if isinstance(entry.body, ToolResultMessage)]
     bodies = [entry.body for entry in sorted(entries.values(), key=lambda each: each.seq)]
     given = [body for body in bodies if isinstance(body, ToolResultMessage)]
+    ended.whole = all(each.status == "completed" for each in history.results) and not exhausted(history)
+    ended.strayed = any(
+        each.status != "completed" and isinstance(requests.get(each.operation_id), Navigate) for each in history.results
+    )
     history.done = Counter(body.name for body in given if not body.is_error)
     history.interrupted = [body.name for body in given if INTERRUPTED in body.text]
 
@@ -140,7 +155,7 @@ async def _check_session(history: History[Any], session: Session, oracle: Oracle
 def _names(history: History[Any], lanes: Sequence[str]) -> dict[str, set[str]]:
     """The names that each lane has, or had before it was renamed."""
     names = {lane: {lane} for lane in lanes}
-    for commit in reversed([commit for commit in history.trace.events if isinstance(commit, Submitted)]):
+    for commit in reversed([commit for commit in history.trace.facts if isinstance(commit, Submitted)]):
         if commit.name == "rename_branch":
             tips = [write for write in commit.writes if getattr(write, "address", ("",))[0] == addresses.BRANCH_TIP]
             old = next(write.address.key for write in tips if isinstance(write, DeleteValue))
@@ -345,8 +360,8 @@ def _check_requests(history: History[Any], entries: Sequence[Entry]) -> Iterator
     found = {each.answer for each in history.found_requests}
     yield from (f"answer {id} is said to be interrupted, and no process found it so" for id in interrupted - found)
     yield from (f"request {id} was found under way, and is not said to be interrupted" for id in found - interrupted)
-    answered = [each for each in history.witness.asked if each.answer is not None and each.purpose == "answer"]
-    given = Counter(_said(each.answer) for each in answered)
+    answered = [each for each in history.witness.asked if each.purpose == "answer"]
+    given = Counter(_said(each.answer) for each in answered if each.answer is not None)
     given.update(map(_said, replaced_answers(history.witness.hooked)))
     for what, count in answers.items():
         if given and count > given[what]:
@@ -417,7 +432,7 @@ def aborts_of(history: History[Any]) -> set[str]:
     """Operations whose abort was asked of a store."""
     return {
         write.address.key
-        for event in history.trace.events
+        for event in history.trace.facts
         if isinstance(event, Submitted) and event.name == "abort"
         for write in event.writes
         if isinstance(write, SetValue) and write.address.namespace == addresses.OP_STATE

@@ -143,6 +143,10 @@ class History(Generic[W]):
             elif isinstance(write, AppendElement):
                 lists.add(write.address.namespace)
 
+    def wrote(self, namespace: str) -> bool:
+        """Whether a value was ever written there."""
+        return namespace in self._spaces[0]
+
     async def close(self) -> None:
         """Close every store that was made."""
         while self._stores:

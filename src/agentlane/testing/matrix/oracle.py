@@ -42,7 +42,7 @@ class Verdict:
     """What an uninterrupted run made of a story.
 
     ``complaints`` is empty if it is the same. ``ran`` are the calls whose tool was run, by the number of the chapter,
-    of the turn in it and of the call in that; ``shown`` what the model was shown, by chapter and turn, and ``asked`` the
+    of the turn in it and of the call in that; ``shown`` what the model was shown, by chapter and turn; ``asked`` is the
     same by chapter, in order; ``summarized`` what it was shown to be summarized, by what it made of it.
     """
 

@@ -24,7 +24,6 @@ from agentlane.testing.matrix.report import CrashFailure, CrashMatrixError, Cras
 from agentlane.testing.matrix.scenario import Scenario
 from agentlane.testing.matrix.stops import WAYS, How, Stop, Stops, parse_stops
 from agentlane.testing.matrix.stores import Place, StoreChoice, StoreMaker, chosen_stores, made_in
-from agentlane.testing.matrix.summarized import exhausted
 
 HANG_S = 300
 """A history that takes longer hangs. It never decides anything else: nothing in one waits for time to pass."""
@@ -295,16 +294,15 @@ class _Run:
     def _compared(self, history: History[Any], ended: Ended, once: _Played | None) -> list[str]:
         found: list[str] = []
         if self._reference is not None:
-            if self._scenario.steady:
+            if self._scenario.steady and not ended.strayed:
                 hooked = history.asks("after_response")
-                completed = all(each.status == "completed" for each in history.results)
                 found += [
                     each + OTHERWISE
                     for each in differs_from_reference(
                         ended.stories,
                         self._reference.stories,
                         hooked=hooked,
-                        summarized=completed and not exhausted(history),
+                        summarized=ended.whole,
                     )
                 ]
             stopped = any(stop.how == "abort" for stops in history.stops for stop in stops)
@@ -312,7 +310,8 @@ class _Run:
                 found.append(f"operations {sorted(ended.aborts)} were aborted, and nobody asked for that")
         # With threads a close may have come at another moment, and then its process left something else behind.
         alike = once is not None and once.history.findings[1].left == history.findings[1].left
-        if once is not None and alike and self._scenario.steady:
+        strayed = ended.strayed or (once is not None and once.ended.strayed)
+        if once is not None and alike and self._scenario.steady and not strayed:
             # A call that the second stop found under way, or that a process refused to start in one of the two.
             excused = {call.call_id for call in history.found_calls if call.life > 2}
             excused |= {id for id in ended.calls if not history.witness.of_call(id)}

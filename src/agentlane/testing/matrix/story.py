@@ -104,7 +104,7 @@ def kept(path: Sequence[Entry]) -> list[EntryBody]:
 
 
 def _located(path: Sequence[Entry]) -> Iterator[tuple[Entry, EntryBody]]:
-    """The entries with their bodies, in which summaries say how many entries they keep and not which one is the first."""
+    """The entries with their bodies, in which summaries say how many entries they keep, and not which is the first."""
     count, at = 0, dict[str, int]()
     for entry in path:
         at[entry.id] = count
@@ -197,15 +197,11 @@ def uncut(story: Sequence[Step]) -> list[Step]:
     return list(story)
 
 
-def summaries(story: Sequence[Step]) -> list[str]:
-    """The texts of all summaries, in order."""
-    found: list[str] = []
-    for each in story:
-        if isinstance(each, Chapter):
-            found += [body.summary for body in each.summaries]
-        elif isinstance(each, Aside):
-            found.append(each.body.summary)
-    return found
+def summaries(story: Sequence[Step]) -> list[tuple[int, str]]:
+    """The texts of all summaries, in order, each with the number of the operation that made it."""
+    operations = [each for each in story if isinstance(each, Chapter | Aside)]
+    made = [[each.body] if isinstance(each, Aside) else each.summaries for each in operations]
+    return [(number, body.summary) for number, bodies in enumerate(made, start=1) for body in bodies]
 
 
 def _tried_again(chapter: Chapter, retries: list[OperationResult]) -> Chapter | None:

@@ -105,8 +105,8 @@ def check_asked_in_order(history: History[Any], chapter: Chapter, wanted: Sequen
         found = next((index for index in range(place, len(wanted)) if wanted[index] == messages), None)
         if found is None:
             yield (
-                f"I13: attempt {asked.attempt} of {asked.operation_id} was shown {messages!r}, and an uninterrupted run "
-                f"shows none of {list(wanted[place:])!r}"
+                f"I13: attempt {asked.attempt} of {asked.operation_id} was shown {messages!r}, and an uninterrupted "
+                f"run shows none of {list(wanted[place:])!r}"
             )
             return
         place = found
@@ -134,15 +134,13 @@ def _made(asked: Asked) -> object:
 
 
 def check_summaries(history: History[Any], entries: Mapping[str, Entry], rows: Sequence[UsageRow]) -> Iterator[str]:
-    """Of each summary: its attempts are about the same, no more than there are reasons for, and each is charged once."""
+    """Attempts at a summary are about the same, no more than there are reasons for, and each is charged once."""
     intents = intents_of(history)
     yield from _check_rows(history, entries, [row for row in rows if row.kind == "summary"], intents)
     yield from _check_attempts(history, intents)
     yield from _check_moves(history)
     overflows = Counter(
-        (operation, turn)
-        for operation, task, reason, turn in {each._replace(task=each.task) for each in intents.values()}
-        if reason == "overflow"
+        (operation, turn) for operation, task, reason, turn in set(intents.values()) if reason == "overflow"
     )
     yield from (f"{id} was summarized {n} times for one request" for (id, _), n in overflows.items() if n > 1)
 
@@ -172,7 +170,11 @@ def _check_rows(
 
 def _check_attempts(history: History[Any], intents: Mapping[str, Intent]) -> Iterator[str]:
     """Attempts follow one another, all about the same; another one has a reason: a failure, or a death."""
-    interrupted = Counter(each.operation_id for each in history.found_summaries)
+    limits = next((life.own_agent.limits for life in history.lives if hasattr(life, "own_agent")), None)
+    most = 0 if limits is None else limits.max_restarts
+    interrupted: Counter[str] = Counter()
+    for (id, _), count in Counter((each.operation_id, each.task) for each in history.found_summaries).items():
+        interrupted[id] += min(count, most)
     tasks = Counter(id for id, _ in {(each.operation_id, each.task) for each in intents.values()})
     for id in dict.fromkeys(each.operation_id for each in _asked(history)):
         asked = _asked(history, id)

@@ -7,6 +7,7 @@ from agentlane.testing.matrix.builtin.asked import ASKS
 from agentlane.testing.matrix.builtin.bounds import BOUNDS
 from agentlane.testing.matrix.builtin.changed import CHANGED
 from agentlane.testing.matrix.builtin.children import CHILDREN
+from agentlane.testing.matrix.builtin.compacting import COMPACTING
 from agentlane.testing.matrix.builtin.fallback import FALLBACKS
 from agentlane.testing.matrix.builtin.history import HISTORY
 from agentlane.testing.matrix.builtin.hooks import HOOKS
@@ -20,11 +21,23 @@ from agentlane.testing.matrix.scenario import Scenario
 
 SCENARIOS: tuple[Scenario[Any], ...] = (
     *(*PLAIN, *ABORTS, *BOUNDS, *CHANGED, *WRITES, *IMPORTS),
-    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS, *HOOKS, *INBOX),
+    *(*CHILDREN, *HISTORY, *LIMITED, *FALLBACKS, *OUTPUTS, *ASKS, *HOOKS, *COMPACTING, *INBOX),
 )
 """Every scenario of the library's own."""
 
 __all__ = [
-    *("ABORTS", "ASKS", "BOUNDS", "CHANGED", "CHILDREN", "FALLBACKS", "HISTORY", "HOOKS", "IMPORTS", "INBOX"),
+    *(
+        "ABORTS",
+        "ASKS",
+        "BOUNDS",
+        "CHANGED",
+        "CHILDREN",
+        "COMPACTING",
+        "FALLBACKS",
+        "HISTORY",
+        "HOOKS",
+        "IMPORTS",
+        "INBOX",
+    ),
     *("LIMITED", "OUTPUTS", "PLAIN", "SCENARIOS", "WRITES"),
 ]

@@ -10,6 +10,7 @@ from agentlane.testing.matrix.builtin.asked import ASKED, DELIVERED, QUESTIONS
 from agentlane.testing.matrix.builtin.bounds import REPLAYS
 from agentlane.testing.matrix.builtin.changed import ASKED_AGAIN, INACTIVE, ONE_BY_ONE, PARALLEL
 from agentlane.testing.matrix.builtin.children import FAMILY
+from agentlane.testing.matrix.builtin.compacting import HOOKED, INTERRUPTED, LEFT, TWICE
 from agentlane.testing.matrix.builtin.history import RENAMED, REWOUND
 from agentlane.testing.matrix.builtin.hooks import CALLS_WITH_HOOKS, RUN_WITH_HOOKS
 from agentlane.testing.matrix.builtin.imports import IMPORTED
@@ -39,6 +40,21 @@ _STOPS: tuple[tuple[Scenario[Any], str, str, tuple[str, ...]], ...] = (
     (RETRIED, "memory", "kill@commit.retry.{}#1", _PARTS),
     (CORRECTED, "memory", "kill@commit.settlement+correction+intent.{}#1", _PARTS),
     (INACTIVE, "memory", "kill@effect.tool.end#1 / kill@commit.configure.{}#1", _PARTS),
+    (TWICE, "memory", "kill@commit.summary_failed.{}#1", _PARTS),
+    (TWICE, "memory", "kill@commit.summary+terminal.{}#1", _PARTS),
+    (TWICE, "memory", "kill@commit.summary_intent.{}#2", _PARTS),
+    (TWICE, "memory", "kill@effect.summary.{}#1", ("start", "end")),
+    (INTERRUPTED, "memory", "kill@effect.summary.start#1 / kill@commit.recovered_summary.{}#1", _PARTS),
+    (HOOKED, "memory", "kill@commit.summary_refused+terminal.{}#1", _PARTS),
+    (LEFT, "memory", "kill@commit.navigation+terminal.{}#1", _PARTS),
+    (
+        TWICE,
+        "memory",
+        "abort@{}, kill@commit.abort.after#1",
+        ("commit.accept.after#2", "commit.summary_intent.after#1", "commit.summary_failed.after#1"),
+    ),
+    (HOOKED, "memory", "abort@effect.hook.start#{}, kill@commit.abort.after#1", ("2",)),
+    (LEFT, "memory", "abort@effect.hook.start#{}, kill@commit.abort.after#1", ("2",)),
     (SLOTS, "late", "close@commit.settlement+tool_intents.before#1, kill@commit.close.{}#1", _PARTS),
     (
         ABORT_LEFT,
