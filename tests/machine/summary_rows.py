@@ -325,6 +325,12 @@ REPEATED_ROWS = [
         died(),
         recovered(waits(RUNNING, 1_000 + 250, LOST, restarts=2), spent(LOST_ANSWER)),
     ),
+    Row(
+        "the last death during a summary after which it is asked for again",
+        replace(RUNNING, restarts=2),
+        died(),
+        recovered(waits(RUNNING, 1_000 + 500, LOST, restarts=3), spent(LOST_ANSWER)),
+    ),
 ]
 
 ENDED_ROWS = [
