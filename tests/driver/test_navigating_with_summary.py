@@ -361,3 +361,23 @@ async def test_nothing_but_application_entries_left_behind(session: Session) -> 
     moved = await lane.navigate(ids[3], summarize=True)
     assert (moved.tip, moved.summary) == (ids[3], None)
     assert summaries(model) == []
+
+
+async def test_a_compaction_of_nothing_that_is_left_is_no_part_of_what_is_left(session: Session) -> None:
+    """It tells of what stands before it, where the lane goes too: only what was said behind that is summarized."""
+    model = ScriptedModel(["a1", "a2", "a3"])
+    lane = await session.lane("main", Agent(model=model))
+    await lane.run("u1")
+    before = lane.tip()
+    await lane.compact(keep_tokens=0)
+
+    back = await lane.navigate(before, summarize=True)
+
+    assert back.summary is None and lane.tip() == before
+    await lane.compact(keep_tokens=0)
+    await lane.run("u2")
+    asked = len(model.requests)
+    moved = await lane.navigate(before, summarize=True)
+    text = model.requests[asked].messages[0].content[0].text
+    assert moved.summary is not None
+    assert "u2" in text and "a2" in text and "Summary of" not in text

@@ -83,13 +83,15 @@ async def look_aside(lane: LaneCore, request: Navigate) -> Aside:
 
 
 async def _shows(lane: LaneCore, tip: str, base: str | None) -> bool:
-    """Whether the model is shown something of the path to ``tip`` behind ``base``."""
+    """Whether something is shown of the path to ``tip`` behind ``base``, compactions left aside."""
     after: str | None = None
     while tip != base:
         rows = await lane.runtime.storage.path(tip, limit=END_PAGE, after=after)
         for row in rows:
             if row.id == base:
                 return False
+            if row.kind == "compaction":
+                continue
             context = ModelContext(lane.project)
             context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
             if context.view():

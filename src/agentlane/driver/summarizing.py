@@ -229,11 +229,11 @@ class Summaries:
         )
 
     async def _left_behind(self, tip: str, base: str | None) -> Sequence[Message]:
-        """What the model was shown of the path behind ``base``."""
+        """What the model was shown of the path behind ``base``, but for a compaction of nothing that stands there."""
         storage = self._lane.runtime.storage
         rows = await storage.path(tip, stop_at=base)
         context = ModelContext(self._lane.project)
         for row in reversed(rows):
-            if row.id != base:
+            if row.id != base and (row.kind != "compaction" or context.view()):
                 context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
         return context.view()
