@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from agentlane import (
+    Agent,
     Block,
     BranchSummary,
     Compact,

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from agentlane import Agent, ModelIdentity, PendingResult, RetryPolicy, Tool, ToolContext, ToolResult, agent_tool
+from agentlane import (
+    Agent,
+    ModelIdentity,
+    PendingResult,
+    RetryPolicy,
+    Tool,
+    ToolContext,
+    ToolResult,
+    UserMessage,
+    agent_tool,
+)
 from agentlane.model import ModelRequest, StreamItem
 from agentlane.testing import Answer, answer, call, cut, fail, hang, say
 from agentlane.testing.playback import PlayedModel
@@ -26,11 +37,13 @@ from tests.stateful.programs import (
     MAX_RESTARTS,
     POLICIES,
     TOOLS_OF_HANDLE,
+    Call,
     Prompts,
     Reply,
 )
 from tests.stateful.questions import QUESTIONS
-from tests.stateful.shapes import message_shape
+from tests.stateful.shapes import message_shape, result_text
+from tests.stateful.summing import Summing, asked_about, counted, projected
 from tests.stateful.talk import PLACING
 
 HALF = "half an answer"
@@ -39,10 +52,19 @@ HALF = "half an answer"
 class Effects:
     """What happens outside of the process: no death forgets it."""
 
-    def __init__(self, prompts: Prompts, hooks: Hooks = ()) -> None:
+    def __init__(
+        self,
+        prompts: Prompts,
+        hooks: Hooks = (),
+        summing: Summing | None = None,
+        summaries: tuple[Reply, ...] = (),
+    ) -> None:
         self.prompts = prompts
         self.hooked = Hooked(hooks)
+        self.summing = summing
+        self.summaries = summaries
         self.asked: Counter[str] = Counter()
+        self.summed: Counter[str] = Counter()
         self.requests: list[tuple[Any, ...]] = []
         self.started: Counter[tuple[str, str]] = Counter()
         self.keys: list[str] = []
@@ -67,7 +89,14 @@ class Effects:
             hooks=self.hooked.of(handle),
             max_follow_ups=FOLLOW_UPS_MAX,
             **LIMITS[handle],
+            **self._summed_up(),
         )
+
+    def _summed_up(self) -> dict[str, Any]:
+        if self.summing is None:
+            return {}
+        projectors = {"note": projected} if self.summing.projects else None
+        return {"compaction": self.summing.policy, "token_counter": counted, "projectors": projectors}
 
     def durable(self, ids: set[str]) -> None:
         """These calls have their outcomes."""
@@ -134,26 +163,48 @@ class _Model(PlayedModel):
 
     def _find(self, request: ModelRequest) -> tuple[Answer, str]:
         effects, op = self._effects, request.operation_id
+        if request.purpose == "summary":
+            return self._summarize(request)
         number = effects.asked[op]
         effects.asked[op] += 1
         shown = [message_shape(message) for message in request.messages]
         tools = tuple(tool.name for tool in request.tools)
         effects.requests.append((op, request.attempt, self._number, request.settings, tools, shown))
-        prompt = next(shape[1] for shape in reversed(shown) if shape[0] == "user" and shape[1].startswith("prompt "))
-        replies = effects.prompts[int(prompt.split()[1])]
+        replies = replies_to(effects.prompts, shown)
         reply = replies[number] if number < len(replies) else Reply()
         return _answer(spoken(reply, self._handle), number, len(effects.prompts)), f"{op}-{number}"
 
+    def _summarize(self, request: ModelRequest) -> tuple[Answer, str]:
+        effects, op = self._effects, request.operation_id
+        number = effects.summed[op]
+        effects.summed[op] += 1
+        (message,) = request.messages
+        assert isinstance(message, UserMessage)
+        about = asked_about("".join(getattr(part, "text", "?") for part in message.content), result_text)
+        effects.requests.append((op, "summary", request.attempt, self._number, request.settings, *about))
+        reply = effects.summaries[number] if number < len(effects.summaries) else Reply()
+        if reply.kind == "calls":
+            reply = replace(reply, calls=(Call("ghost"),))
+        return _answer(reply, number, 1, "summary"), f"{op}-summary-{number}"
 
-def _answer(reply: Reply, number: int, prompts: int) -> Answer:
+
+def replies_to(prompts: Prompts, shown: Sequence[tuple[Any, ...]]) -> tuple[Reply, ...]:
+    """What the newest prompt that is shown gets; where a summary has taken its place, plain texts."""
+    texts = [shape[1] for shape in reversed(shown) if shape[0] == "user" and shape[1].startswith("prompt ")]
+    return prompts[int(texts[0].split()[1])] if texts else ()
+
+
+def _answer(reply: Reply, number: int, prompts: int, what: str = "answer") -> Answer:
     if reply.kind == "fail":
         again = reply.after_ms is not None
         return fail("overloaded", retryable=again, retry_after_ms=reply.after_ms)
+    if reply.kind == "long":
+        return fail("context_overflow", retryable=False)
     if reply.kind == "cut":
         return cut(HALF)
     if reply.kind == "hang":
         return hang(HALF)
-    parts: list[ScriptPart] = [say(f"answer {number + 1}")]
+    parts: list[ScriptPart] = [say(" " if reply.kind == "empty" else f"{what} {number + 1}")]
     for index, each in enumerate(reply.calls):
         parts.append(call(each.tool, **arguments_of(reply.calls, index, number, prompts)))
     stop = "length" if reply.kind == "length" else None

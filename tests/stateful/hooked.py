@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlane import Block, TextPart, ToolResult, UserMessage, hook
+from agentlane import Block, Decline, SummaryText, TextPart, ToolResult, UserMessage, hook
 from tests.stateful.hooks import Hook, Hooks
 from tests.stateful.shapes import Names, message_shape, model_number
+from tests.stateful.summing import UNIT
 
 MARK = "mark"
 """The argument that hooks of calls give them."""
@@ -69,7 +70,8 @@ def _answer(number: int, spec: Hook, info: Any) -> Any:
     if spec.says == "raise":
         raise ValueError("on purpose")
     if spec.says == "block":
-        return Block(f"blocked h{number}")
+        why = f"blocked h{number}"
+        return Decline(why) if spec.point == "before_compaction" else Block(why)
     if spec.says != "change":
         return 42 if spec.says == "wrong" else None
     match spec.point:
@@ -85,6 +87,8 @@ def _answer(number: int, spec: Hook, info: Any) -> Any:
         case "after_tool":
             text = f"{info.result.text} h{number}"
             return ToolResult(content=text, is_error=info.result.is_error, terminate=info.terminate)
+        case "before_compaction":
+            return SummaryText(f"summary of h{number}")
         case "before_finish":
             return f"more h{number}"
         case _:
@@ -113,6 +117,9 @@ def _details(point: str, info: Any) -> tuple[Any, ...]:
         case "after_tool":
             mark = info.arguments.get(MARK, "")
             return (message_shape(info.result)[1:], info.terminate, mark)
+        case "before_compaction":
+            shown = [message_shape(each) for each in info.messages]
+            return (info.reason, shown, info.earlier, info.tokens_before // UNIT)
         case _:
             return (info.text, info.follow_ups)
 

@@ -16,13 +16,22 @@ Point: TypeAlias = Literal[
     "after_tool",
     "before_finish",
     "before_navigation",
+    "before_compaction",
 ]
 Says: TypeAlias = Literal["nothing", "change", "block", "raise", "wrong"]
 OnError: TypeAlias = Literal["block", "continue"]
 
-CHANGING = ("before_request", "transform_context", "after_response", "before_tool", "after_tool", "before_finish")
+CHANGING = (
+    "before_request",
+    "transform_context",
+    "after_response",
+    "before_tool",
+    "after_tool",
+    "before_finish",
+    "before_compaction",
+)
 """Points at which a hook has something to give in the place of what it is told."""
-REFUSING = ("before_tool", "before_navigation")
+REFUSING = ("before_tool", "before_navigation", "before_compaction")
 """Points at which it may refuse."""
 BLOCKING = ("before_run", "before_request", "before_tool", "before_navigation")
 """Points at which one that fails stands in the way, if it does not say otherwise."""
@@ -62,7 +71,7 @@ class Hook:
 Hooks: TypeAlias = tuple[Hook, ...]
 
 _point: st.SearchStrategy[Point] = st.sampled_from(
-    [*get_args(Point), "before_tool", "before_tool", "after_tool", "after_response", "before_navigation"]
+    [*get_args(Point)[:-1], "before_tool", "before_tool", "after_tool", "after_response", "before_navigation"]
 )
 _says: st.SearchStrategy[Says] = st.sampled_from(["change", "change", "change", "nothing", "block", "raise", "wrong"])
 _hook = st.builds(
@@ -81,3 +90,16 @@ def hooks(draw: st.DrawFn) -> Hooks:
     first = draw(st.lists(_hook, min_size=1, max_size=2))
     again = Hook(first[0].point, draw(_says), draw(st.sampled_from([None, "continue"])), plain=True)
     return (*first, again) if draw(st.booleans()) else tuple(first)
+
+
+_about_summaries = st.builds(
+    Hook,
+    st.just("before_compaction"),
+    st.sampled_from(["change", "change", "block", "block", "nothing", "raise", "wrong"]),
+    st.sampled_from([None, None, "block"]),
+    plain=st.booleans(),
+)
+hooks_about_summaries: st.SearchStrategy[Hooks] = st.one_of(
+    st.just(()), st.just(()), st.lists(_about_summaries, min_size=1, max_size=2).map(tuple)
+)
+"""Hooks that decline summaries or write them, which none of them hangs over."""

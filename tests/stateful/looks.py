@@ -8,10 +8,10 @@ from typing import Any
 from agentlane import (
     AbortReceipt,
     AgentLane,
-    Custom,
     Decision,
     Entry,
     ListAddress,
+    Message,
     NavigateResult,
     OperationMismatch,
     OperationResult,
@@ -70,7 +70,7 @@ class Looker:
             assert paged == whole, f"pages of {name}"
             results = await branch.entries(types=["tool_result"])
             assert results == [each for each in reversed(whole) if isinstance(each.body, ToolResultMessage)], name
-            assert await branch.messages() == [each.body for each in whole if not isinstance(each.body, Custom)], name
+            assert await branch.messages() == [each.body for each in whole if isinstance(each.body, Message)], name
         for key in range(2):
             place = ListAddress("app.lists", f"l{key}", int)
             elements = await session.elements(place)
@@ -97,8 +97,8 @@ class Looker:
         return outcome
 
     def _record(self, record: OperationResult) -> dict[str, Any]:
-        text = self.bodies[record.inputs[0]][1]
-        return {**self.names.record(record), "prompt": int(text.split()[1])}
+        prompt = int(self.bodies[record.inputs[0]][1].split()[1]) if record.inputs else None
+        return {**self.names.record(record), "prompt": prompt}
 
     async def view(
         self, session: Session, *, labels: Collection[int] | None = None, results: Collection[str] | None = None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.stateful.again import Retry
 from tests.stateful.delivery import deliveries
-from tests.stateful.hooks import Hooks, hooks
+from tests.stateful.hooks import Hooks, hooks, hooks_about_summaries
 from tests.stateful.kin import FROM_NEWEST, KIN
 from tests.stateful.moves import DeleteBranch, KeepHandle, Navigate, RenameBranch, Rewind, changes_of, moves_of, uses
 from tests.stateful.people import decisions
@@ -39,6 +39,7 @@ from tests.stateful.programs import (
     programs_of,
 )
 from tests.stateful.questions import answers
+from tests.stateful.summing import Summing, compacts, leaves, summings
 from tests.stateful.talk import Submit, talk
 
 Phrase = tuple[Step, ...]
@@ -232,6 +233,45 @@ def trying_again(draw: st.DrawFn) -> Phrase:
             return (run, Advance(), draw(trouble), Resume(whose), Advance(), *draw(some(meanwhile, 2)), Resume(on))
 
 
+@st.composite
+def summarizing(draw: st.DrawFn) -> Phrase:
+    """A conversation gets long and is summarized, or left with a summary; whatever comes between."""
+    on = draw(lane)
+    more = Run(on, draw(prompt), draw(op), draw(handle))
+    talked = (
+        Run(on, draw(prompt)),
+        Abort(on),
+        Drive(on),
+        Run(on, draw(prompt), None, draw(handle)),
+        Abort(on),
+        Drive(on),
+    )
+    step: st.SearchStrategy[Step] = st.one_of(compacts(on), compacts(on), leaves(on))
+    write = st.builds(AppendEntry, st.just(on), st.sampled_from(["appended", None]), st.booleans())
+    said = some(st.one_of(talk(st.just(on)), write), 3)
+    on_with = st.sampled_from([Resume(on), Drive(on), Drive(on, wait=False), Drive(on, handle=1)])
+    match draw(st.integers(0, 7)):
+        case 0:  # dies or fails where it is summarized
+            return (*talked, draw(sooner), draw(step), draw(sooner), draw(on_with), draw(on_with), more)
+        case 1:  # interrupted again and again
+            again = [s for _ in range(draw(st.integers(1, 4))) for s in (draw(trouble), draw(on_with))]
+            return (*talked, draw(step), *again, more)
+        case 2:  # aborted
+            return (*talked, draw(step), draw(trouble), *draw(said), Abort(on), draw(on_with), draw(step))
+        case 3:  # something is said meanwhile
+            return (*talked, draw(step), *draw(said), draw(trouble), draw(on_with), *draw(said), draw(on_with))
+        case 4:  # and again
+            return (*talked, draw(compacts(on)), more, Abort(on), Drive(on), draw(step), more)
+        case 5:  # runs that get too long
+            return (*talked, more, *draw(said), draw(trouble), draw(on_with), Abort(on), Drive(on), more)
+        case 6:  # a branch somewhere in it
+            at = draw(st.integers(0, 30))
+            return (*talked, draw(step), MakeLane(2, at), Run(2, draw(prompt)), draw(step), draw(moves_of(on)), more)
+        case _:  # configured on the way
+            configure = Configure(on, draw(st.sampled_from([None, 1])), None, 1)
+            return (*talked, draw(step), configure, draw(trouble), draw(on_with), draw(moves_of(on)), draw(step))
+
+
 _circling: st.SearchStrategy[tuple[Reply, ...]] = st.builds(
     lambda reply, times: (reply,) * times,
     st.sampled_from(
@@ -267,18 +307,30 @@ MIXES: dict[str, st.SearchStrategy[Phrase]] = {
     "what tools ask": answering(answers),
     "agents as tools": calling_agents(),
     "what is tried again, and limits": trying_again(),
+    "what is summarized": summarizing(),
 }
 FIRST: dict[str, st.SearchStrategy[tuple[Reply, ...]]] = {
     "agents as tools": calling.map(lambda reply: (reply,)),
     "what is tried again, and limits": st.one_of(_circling, calling.map(lambda reply: (reply,))),
 }
 """What models answer first to every other prompt of a mix."""
+_brief: st.SearchStrategy[Reply] = st.one_of(
+    st.builds(Reply, usage=st.booleans()),
+    st.builds(Reply, st.sampled_from(["long", "hang"])),
+    calls_of("safe", "safe", "never", "alone"),
+)
 SPECIAL: dict[str, st.SearchStrategy[Reply]] = {
     "what people are asked": calls_of("asked", "maybe", "maybe", "check", "check", "locked", "locked", "safe", "never"),
     "what is delivered later": calls_of("later", "later", "later", "safe", "alone", "maybe"),
+    "what is summarized": _brief,
     "what tools ask": calls_of("query", "query", "survey", "survey", "safe", "alone", "later"),
 }
 """Replies that a mix has something to do with, where others would not do."""
+_summed: st.SearchStrategy[Reply] = st.one_of(
+    st.builds(Reply, st.sampled_from(["text", "length", "empty", "calls"]), usage=st.booleans()),
+    st.builds(Reply, st.sampled_from(["hang", "hang", "hang", "cut", "long"])),
+    st.builds(Reply, st.just("fail"), after_ms=st.sampled_from([None, 0, RETRY_AFTER_MS])),
+)
 HOOKS: dict[str, st.SearchStrategy[Hooks]] = {"what hooks say to runs, calls and moves": hooks()}
 """The hooks of the agents, in programs of a mix that is about them."""
 
@@ -297,7 +349,14 @@ SHARES = {
 def programs_about(mix: str) -> st.SearchStrategy[Program]:
     """Programs of one of the mixes."""
     found = programs_of(MIXES[mix], SPECIAL.get(mix), FIRST.get(mix))
+    if mix == "what is summarized":
+        summed = st.lists(_summed, max_size=5).map(tuple)
+        return st.builds(_with_summaries, found, hooks_about_summaries, summings, summed)
     return st.builds(_with_hooks, found, HOOKS[mix]) if mix in HOOKS else found
+
+
+def _with_summaries(program: Program, hooks: Hooks, summing: Summing, summaries: tuple[Reply, ...]) -> Program:
+    return replace(_with_hooks(program, hooks), summing=summing, summaries=summaries)
 
 
 def _with_hooks(program: Program, hooks: Hooks) -> Program:

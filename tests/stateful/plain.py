@@ -195,7 +195,7 @@ def _oldest(asked: tuple[Any, ...]) -> tuple[int, int]:
 
 def seen(op: Op) -> tuple[Any, ...]:
     """An open operation as an inspection shows it."""
-    counted = op.at in ("generating", "retry_wait")
+    counted = op.at in ("generating", "retry_wait", "summarizing", "summary_wait")
     calls = tuple(
         (
             call.tool,
@@ -213,7 +213,7 @@ def seen(op: Op) -> tuple[Any, ...]:
         op.attempt if counted else 0,
         op.restarts if counted else 0,
         op.cancelled,
-        op.not_before if op.at == "retry_wait" else None,
+        op.not_before if op.at in ("retry_wait", "summary_wait") else None,
         op.parent,
         calls if op.at == "tools" else (),
     )

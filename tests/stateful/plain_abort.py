@@ -40,7 +40,7 @@ class PlainAborts(PlainRuns):
         answered, outcomes = None, []
         op = self.disk.ops[running.op]
         if op.cancelled and running.request is not None:
-            self.reach("effect.model.end")
+            self.reach(self.end_of_request(running))
             answered = (running.within or "aborted", running.request)
             running.request = running.unsaved = running.within = None
         for index in list(running.live) if op.cancelled else ():

@@ -42,7 +42,7 @@ class PlainAgain(PlainRuns):
         after.retries[id] = asked
         begun = after.ops[id]
         begun.key_operation = old["key_operation"] if same_keys else id
-        _go_on(after, begun)
+        _go_on(after, begun, projects=self.summing.projects)
         self.commit("retry", after)
         return ("admitted", begun.inputs)
 
@@ -52,9 +52,9 @@ class PlainAgain(PlainRuns):
         return self.disk.ops[op].lane if record is None else record["lane"]
 
 
-def _go_on(disk: Disk, op: Op) -> None:
+def _go_on(disk: Disk, op: Op, *, projects: bool) -> None:
     """The model is asked, unless the path ends with a whole answer."""
-    shown = disk.shown(op.lane)
+    shown = disk.shown(op.lane, projects=projects)
     if not shown or shown[-1][0] != "assistant" or shown[-1][2]:
         return
     for number in reversed(disk.path(disk.tips[op.lane])):

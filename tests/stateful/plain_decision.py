@@ -20,7 +20,9 @@ from tests.stateful.plain_disk import CallState, Disk, Op, Row
 from tests.stateful.plain_hooks import Gates, Place, request_place
 from tests.stateful.plain_inbox import Item
 from tests.stateful.plain_limits import limit_reached
+from tests.stateful.plain_summaries import SummaryPart, prepare
 from tests.stateful.programs import ATTEMPTS, MAX_RESTARTS, POLICIES, Prompts, Reply
+from tests.stateful.summing import Summing
 
 USAGE = (100, 10, 1_000)
 UNKNOWN = (None, None, None)
@@ -32,7 +34,10 @@ class Around(Protocol):
 
     now: int
     asked: Counter[str]
+    summed: Counter[str]
     prompts: Prompts
+    disk: Disk
+    summing: Summing
 
     def new_id(self) -> str: ...
 
@@ -79,7 +84,9 @@ class Decision:
 
     def take(self, answered: Any, outcomes: list[Any]) -> None:
         """Take in what effects have reported."""
-        if answered is not None:
+        if answered is not None and self.op.at == "summarizing":
+            SummaryPart(self).answered(*answered[:2])
+        elif answered is not None:
             self._answer(*answered)
         deferred = [index for index, body, _ in outcomes if body == "deferred"]
         for index in deferred:
@@ -96,7 +103,10 @@ class Decision:
         """Take steps until one needs an effect, time, or the operation's end."""
         while self.running.op in self.draft.ops and not self.request and not self.calls and not self.driven:
             op = self.op
-            if op.at == "tools":
+            if op.at in ("summarizing", "summary_wait", "navigating") or op.summed.next == "summarize":
+                if not SummaryPart(self).plan(op):
+                    return
+            elif op.at == "tools":
                 if not self._plan_calls(op):
                     return
             elif op.at == "generating":
@@ -125,6 +135,10 @@ class Decision:
             else:
                 if op.at == "checkpoint" and op.turn == 0 and self._gated(("before_run", 1, 0)):
                     return
+                if (going := SummaryPart(self).before_request(op)) is not None:
+                    if not going:
+                        return
+                    continue
                 if self._gated(request_place(op)):
                     return
                 self._intend(op)
@@ -174,6 +188,8 @@ class Decision:
             return items if mode == "all" else [] if op.placed else items[:1]
 
         inbox = self.draft.inbox
+        if op.summed.next == "end":
+            return inbox.of(op.lane, "write")
         writes, steers = inbox.of(op.lane, "write"), inbox.of(op.lane, "steer")
         if not kin.has_model(self.running.handle) or self._limit(op):
             return writes  # what cannot be answered waits on
@@ -186,13 +202,14 @@ class Decision:
             self.draft.inbox.place(item, self.draft, op.id)
         if any(item.kind != "write" for item in items):
             op.finish, op.code, op.placed = False, None, True
+            op.summed.looked = False
 
     # Answers.
 
     def _answer(self, kind: str, reply: Reply, text: str | None = None) -> None:
         self.names.append("settlement")
         op = self.op
-        if op.cancelled and kind in ("fail", "cut"):
+        if op.cancelled and kind in ("fail", "cut", "long"):
             kind = "aborted"
         usage = USAGE if reply.usage and kind in ("text", "calls", "length") else UNKNOWN
         tools = tuple(call.tool for call in reply.calls)
@@ -210,11 +227,15 @@ class Decision:
         elif kind == "aborted":
             self._place(op, "half an answer", "aborted", "aborted", (), usage)
             self._end("aborted", op.answer)
-        elif kind in ("fail", "cut"):
-            code = "overloaded" if kind == "fail" else "stream_cut"
+        elif kind in ("fail", "cut", "long"):
+            code = {"fail": "overloaded", "cut": "stream_cut", "long": "context_overflow"}[kind]
+            recovers = kind == "long" and self._can_recover(op)
             number = self._place(op, "half an answer" if kind == "cut" else "", "error", code, (), usage)
             retryable = kind == "cut" or reply.after_ms is not None
-            if retryable and op.retries + 1 < ATTEMPTS:
+            if recovers:
+                op.at, op.turn, op.finish, op.code = "checkpoint", op.turn - 1, False, None
+                op.summed.next, op.summed.overflow, op.summed.looked = "summarize", number, False
+            elif retryable and op.retries + 1 < ATTEMPTS:
                 op.at, op.retries, op.error = "retry_wait", op.retries + 1, code
                 op.not_before = self.model.now + (reply.after_ms or 0)
             else:
@@ -223,12 +244,18 @@ class Decision:
             stop = "length" if kind == "length" else "tool_calls" if tools else "stop"
             op.answer = self._place(op, text, stop, None, tools, usage)
             op.finish = not tools
+            op.summed.overflow, op.summed.looked = None, False
             op.code = "length" if kind == "length" and not tools else None
             op.at, op.batch, op.cut = ("tools" if tools else "checkpoint"), reply.calls, kind == "length"
             op.calls = [CallState(tool) for tool in tools]
             if tools and not op.cut:
                 op.asked_for.append(self._arguments(op))
                 self.draft.batches[op.answer] = op.asked_for[-1]
+
+    def _can_recover(self, op: Op) -> bool:
+        """Whether something can be summarized since a request was too long."""
+        summing, disk = self.model.summing, self.model.disk
+        return op.summed.overflow is None and not summing.none and bool(prepare(disk, op, summing, "overflow"))
 
     def _interrupted(self, op: Op) -> None:
         """An earlier pass left a request without its answer."""
@@ -380,9 +407,12 @@ class Decision:
 
     def _end(self, status: str, answer: int | None, code: str | None = None) -> None:
         op = self.op
-        text = ""
+        text, apart = "", op.summed.apart
+        too_long = op.summed.overflow is not None and op.at in ("checkpoint", "summarizing", "summary_wait")
         if status == "completed" and op.answer is not None:
             text = self.draft.entries[op.answer].body[1]
+        if status == "completed" and apart is not None:
+            text = apart.text
         self.names.append("terminal")
         lane = self.draft.lanes[op.lane]
         lane.current, lane.last = None, op.id
@@ -395,7 +425,9 @@ class Decision:
             "code": code,
             "answer": answer,
             "text": text,
-            "turns": op.turn,
+            "turns": op.turn + too_long,
+            "kind": "prompt" if apart is None else apart.kind,
+            "summary": None if apart is None else apart.summary,
             "tips": (op.from_tip, self.draft.tips[op.lane]),
             "times": (op.started_at, self.model.now),
             "usage": self.draft.totals(op.id),

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from tests.stateful.again import LIMITS, Limits
 from tests.stateful.plain_asked import Asked, Decided
+from tests.stateful.plain_context import shown
 from tests.stateful.plain_inbox import Inbox, Item
+from tests.stateful.plain_summed import Summed
 from tests.stateful.programs import TOOLS_OF_HANDLE, Call
 from tests.stateful.talk import PLACING
 
@@ -66,7 +68,7 @@ class Op:
 
     id: str
     lane: str
-    prompt: int
+    prompt: int | None
     inputs: tuple[int, ...]
     from_tip: int | None
     started_at: int
@@ -112,11 +114,17 @@ class Op:
     key_operation: str = ""
     parent: str | None = None
     """The operation that this one is a call of."""
+    summed: Summed = field(default_factory=Summed)
 
     def copy(self) -> Op:
         calls = [replace(call) for call in self.calls]
         return replace(
-            self, calls=calls, asking=dict(self.asking), changed=dict(self.changed), asked_for=list(self.asked_for)
+            self,
+            calls=calls,
+            asking=dict(self.asking),
+            changed=dict(self.changed),
+            asked_for=list(self.asked_for),
+            summed=self.summed.copy(),
         )
 
 
@@ -197,7 +205,14 @@ class Disk:
         return len(self.entries) - 1
 
     def open(
-        self, id: str, lane: str, prompt: int, inputs: tuple[int, ...], from_tip: int | None, now: int, handle: int
+        self,
+        id: str,
+        lane: str,
+        prompt: int | None,
+        inputs: tuple[int, ...],
+        from_tip: int | None,
+        now: int,
+        handle: int,
     ) -> None:
         """An operation is open from now on, with what the lane and the agent of a handle say."""
         config = self.lanes[lane]
@@ -224,7 +239,7 @@ class Disk:
         found: tuple[int, tuple[str, ...], set[int]] | None = None
         for number in self.path(self.tips[branch]):
             entry = self.entries[number]
-            if entry.body[0] == "user":
+            if entry.body[0] in ("user", "branch_summary"):
                 found = None
             elif entry.body[0] == "assistant" and entry.body[2] not in ("error", "aborted"):
                 tools = entry.body[4]
@@ -253,37 +268,12 @@ class Disk:
                 found.clear()
         return tuple(found)
 
-    def shown(self, branch: str) -> list[tuple[Any, ...]]:
-        """What a model is shown of the path: errors left out, every call with its result."""
-        messages: list[tuple[Any, ...]] = []
-        waiting: dict[tuple[int, int], tuple[Any, ...] | None] = {}
-        tools: dict[tuple[int, int], str] = {}
-
-        def close() -> None:
-            for call, result in waiting.items():
-                messages.append(result or ("result", tools[call], "not available", True))
-            waiting.clear()
-
-        for number in self.path(self.tips[branch]):
-            body, call = self.entries[number].body, self.entries[number].call
-            if body[0] == "user":
-                close()
-                messages.append(body)
-            elif body[0] == "assistant" and body[2] not in ("error", "aborted"):
-                close()
-                if body[1] or body[4]:
-                    messages.append(("assistant", body[1], body[4]))
-                for index, tool in enumerate(body[4]):
-                    waiting[number, index], tools[number, index] = None, tool
-            elif call in waiting and waiting[call] is None:
-                waiting[call] = body
-                if all(waiting.values()):
-                    close()
-        close()
-        return messages
+    def shown(self, branch: str, *, projects: bool = False) -> list[tuple[Any, ...]]:
+        """What a model is shown of the path."""
+        return shown(self.entries, self.path(self.tips[branch]), projects=projects).messages
 
     def totals(self, op: str | None = None) -> tuple[int, ...]:
         """Rows, rows that are unknown, and the sums of the ledger's tokens and cost; ``op``: of its attempts alone."""
-        rows = [row for row in self.ledger if op is None or (row.op == op and row.kind == "attempt")]
-        unknown = sum(row.kind == "attempt" and None in row.tokens[:2] for row in rows)
+        rows = [row for row in self.ledger if op is None or (row.op == op and row.kind != "adjustment")]
+        unknown = sum(row.kind != "adjustment" and None in row.tokens[:2] for row in rows)
         return (len(rows), unknown, *(sum(row.tokens[i] or 0 for row in rows) for i in range(3)))

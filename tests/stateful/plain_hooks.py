@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from tests.stateful.hooks import FOLLOW_UPS_MAX, Hook, Hooks
 from tests.stateful.plain import Plain, Refused
 from tests.stateful.plain_disk import Op
+from tests.stateful.summing import UNIT
 
 Place: TypeAlias = tuple[str, int, int]
 """A point, the turn it is about, and which attempt or call of it."""
@@ -93,6 +94,8 @@ def _needed(place: Place, op: Op | None) -> bool:
         return op.at == "checkpoint" and op.turn == 0
     if point == "before_request":
         return op.at != "tools" and place in (request_place(op, 0), request_place(op))
+    if point == "before_compaction":
+        return False
     if point == "before_finish":
         return op.at == "checkpoint" and op.finish and turn == op.turn
     if op.at != "tools" or turn != op.turn:
@@ -149,6 +152,8 @@ class PlainHooked(Plain):
                 return None
             if hook.outcome == "change":
                 value = change(number, value)
+                if hook.point == "before_compaction":
+                    break
             elif hook.outcome == "refuse":
                 return Said(value, refusal=f"blocked h{number}")
             elif hook.outcome == "fail" and hook.blocks:
@@ -190,6 +195,12 @@ class PlainHooked(Plain):
             )
             room = max(0, FOLLOW_UPS_MAX - op.pushed)
             return said and Said(said.value[:room], failed=said.failed)
+        if point == "before_compaction":
+            prep = op.summed.prep
+            assert prep is not None
+            told = (op.lane, op.id, turn + 1, gates.recovered)
+            about = (prep.reason, prep.about[1], prep.about[0], prep.size // UNIT)
+            return self.ask(hooks, None, lambda _: (*told, *about), lambda number, _: f"summary of h{number}")
         call = op.calls[which]
         if point == "before_tool":
             return self.ask(

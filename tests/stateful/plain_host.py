@@ -18,6 +18,7 @@ from tests.stateful.plain_kin import call_on, lane_of, unsettled_beside
 from tests.stateful.plain_moves import PlainMoves
 from tests.stateful.plain_pass import Observer
 from tests.stateful.plain_questions import PlainQuestions
+from tests.stateful.plain_summing import PlainSumming
 from tests.stateful.programs import (
     ADVANCE_MS,
     BRANCHES,
@@ -51,6 +52,7 @@ from tests.stateful.programs import (
     Step,
 )
 from tests.stateful.questions import Answer
+from tests.stateful.summing import Compact, Leave
 from tests.stateful.talk import CancelQueued, Say, Submit
 
 NO_SUCH = "op-none"
@@ -77,7 +79,7 @@ Action: TypeAlias = Step | Open | Reopen | Elapse
 
 
 @dataclass
-class PlainHost(PlainQuestions, PlainMoves, PlainAborts, PlainAgain):
+class PlainHost(PlainQuestions, PlainMoves, PlainAborts, PlainAgain, PlainSumming):
     """The plain model as one that plays steps."""
 
     def before(self, step: Step) -> list[Action]:
@@ -102,6 +104,8 @@ class PlainHost(PlainQuestions, PlainMoves, PlainAborts, PlainAgain):
                 return replace(step, entry=entry % count)
             case CreateBranch(at=int(at)) | MakeLane(at=int(at)):
                 return replace(step, at=at % count)
+            case Leave(to=int(to)):
+                return replace(step, to=to % count)
             case Close() if self.several and self.failing is not None:
                 return Kill()  # which of several passes would meet the failing write is not determined
             case Abort(lane, op) if self._unsettled_beside(self._lane(lane), op):
@@ -277,6 +281,8 @@ class PlainHost(PlainQuestions, PlainMoves, PlainAborts, PlainAgain):
                     self.finished.append((label, ("nothing",)))
                 else:
                     self.drive(Observer(label, lane, True), current, self.disk.kin.get(call_on(lane), 0))
+            case Compact() | Leave():
+                return self.summarize(lane, action, label)
             case Say() | Submit() | CancelQueued():
                 return self.talk(lane, action)
             case Decide():
@@ -330,4 +336,4 @@ class PlainHost(PlainQuestions, PlainMoves, PlainAborts, PlainAgain):
 
 def is_drive(action: Action) -> bool:
     """Whether the action begins to drive, which ends when it ends."""
-    return isinstance(action, Drive | Run | Resume)
+    return isinstance(action, Drive | Run | Resume) or (isinstance(action, Compact | Leave) and action.driven)

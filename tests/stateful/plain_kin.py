@@ -65,7 +65,7 @@ def wake_of(disk: Disk, op: Op, now: int) -> int | None:
     """When an operation goes on that can only wait now; None if it can go on."""
     if op.cancelled:
         return None
-    if op.at == "retry_wait":
+    if op.at in ("retry_wait", "summary_wait"):
         return op.not_before if now < op.not_before else None
     times = [wake_of(disk, child, now) for child in children_of(disk, op)]
     return min((each for each in times if each is not None), default=None)
@@ -73,14 +73,14 @@ def wake_of(disk: Disk, op: Op, now: int) -> int | None:
 
 def waiting_of(disk: Disk, op: Op) -> tuple[Any, ...]:
     """What a drive tells of an operation that waits."""
-    if op.at == "retry_wait":
+    if op.at in ("retry_wait", "summary_wait"):
         return ("waiting", op.not_before, op.attempt + 1, op.error)
     reason, wake = _reason_of(disk, op)
     return ("waiting", wake, (reason,))
 
 
 def _reason_of(disk: Disk, op: Op) -> tuple[tuple[Any, ...], int]:
-    if op.at == "retry_wait":
+    if op.at in ("retry_wait", "summary_wait"):
         return ("retry", op.not_before, op.attempt + 1, op.error), op.not_before
     (child,) = children_of(disk, op)
     reason, wake = _reason_of(disk, child)

@@ -22,6 +22,7 @@ from tests.stateful.plain_hooks import Gates, PlainHooked, request_place
 from tests.stateful.plain_limits import asleep_until, call_key
 from tests.stateful.programs import FRAMES_EVERY_MS, TOOLS_OF_HANDLE, Reply
 from tests.stateful.questions import QUESTIONS
+from tests.stateful.summing import Summing, written
 
 
 @dataclass
@@ -84,10 +85,13 @@ class PlainRuns(PlainHooked):
     """Drives that ended since the last look, and how."""
     asked: Counter[str] = field(default_factory=Counter)
     """Requests that started, by operation. Deaths do not forget them, as little as the next three."""
+    summed: Counter[str] = field(default_factory=Counter)
     started: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     requests: list[tuple[Any, ...]] = field(default_factory=list)
     keys: list[tuple[str, str, int]] = field(default_factory=list)
     autos: int = 0
+    summing: Summing = field(default_factory=Summing)
+    summaries: tuple[Reply, ...] = ()
 
     # The verbs of a lane.
 
@@ -236,7 +240,7 @@ class PlainRuns(PlainHooked):
         op, at = self.disk.ops[running.op], running.slept_at
         wake = kin.wake_of(self.disk, op, at)
         assert wake is not None
-        return asleep_until(op, wake, at, running.time_ms(at)) if op.at == "retry_wait" else wake
+        return asleep_until(op, wake, at, running.time_ms(at)) if op.at in ("retry_wait", "summary_wait") else wake
 
     @property
     def several(self) -> bool:
@@ -256,7 +260,7 @@ class PlainRuns(PlainHooked):
         if flush:
             for running in passes.values():
                 if running.request is not None:
-                    self.reach("effect.model.end")
+                    self.reach(self.end_of_request(running))
                 calls = self.disk.ops[running.op].calls
                 for _ in [index for index in running.live if calls[index].status == "effect_pending"]:
                     self.reach("effect.tool.end")
@@ -303,7 +307,7 @@ class PlainRuns(PlainHooked):
                 return
             answered, outcomes = None, []
             if decision.request:
-                answered = self._request(running, op)
+                answered = self._request(running, op) if op.at == "generating" else self._summarize(running, op)
             live = list(running.live)
             for index in decision.calls:
                 outcomes += self._start(running, op.id, index)
@@ -357,7 +361,7 @@ class PlainRuns(PlainHooked):
 
     def _request(self, running: Pass, op: Op) -> Any:
         self.reach("effect.model.start")
-        said = self.ask_transform(running.gates, op, self.disk.shown(op.lane))
+        said = self.ask_transform(running.gates, op, self.disk.shown(op.lane, projects=self.summing.projects))
         if said is None:
             running.request, running.within = Reply(), "unsent"
             return None
@@ -369,8 +373,8 @@ class PlainRuns(PlainHooked):
         self.asked[op.id] += 1
         settings = running.gates.made(request_place(op, 0), op.settings)
         self.requests.append((op.id, op.attempt, op.model, settings, self._offered(running, op), shown))
-        last = next(text for kind, text, *_ in reversed(shown) if kind == "user" and text.startswith("prompt "))
-        replies = self.prompts[int(last.split()[1])]
+        last = [shape[1] for shape in shown if shape[0] == "user" and shape[1].startswith("prompt ")]
+        replies = self.prompts[int(last[-1].split()[1])] if last else ()
         reply = spoken(replies[number] if number < len(replies) else Reply(), running.handle)
         if reply.kind == "hang":
             running.request = reply
@@ -378,10 +382,30 @@ class PlainRuns(PlainHooked):
             return None
         return self._respond(running, op, reply)
 
+    def end_of_request(self, running: Pass) -> str:
+        """The boundary at which the request that is under way ends."""
+        return f"effect.{'summary' if self.disk.ops[running.op].at == 'summarizing' else 'model'}.end"
+
+    def _summarize(self, running: Pass, op: Op) -> Any:
+        """A request for a summary."""
+        self.reach("effect.summary.start")
+        prep, number = op.summed.prep, self.summed[op.id]
+        assert prep is not None
+        self.summed[op.id] += 1
+        earlier, messages, turn = prep.about
+        asked = (op.id, "summary", op.attempt, op.model, op.settings, earlier, written(messages, turn))
+        self.requests.append(asked)
+        reply = self.summaries[number] if number < len(self.summaries) else Reply()
+        if reply.kind == "hang":
+            running.request = reply
+            return None
+        self.reach("effect.summary.end")
+        return (reply.kind, reply)
+
     def _respond(self, running: Pass, op: Op, reply: Reply) -> Any:
         """The end of a request: hooks are told of a whole answer."""
         text: str | None = None
-        if reply.kind not in ("fail", "cut"):
+        if reply.kind not in ("fail", "cut", "long"):
             tools = tuple(call.tool for call in reply.calls)
             said = self.ask_respond(running.gates, op, f"answer {self.asked[op.id]}", tools)
             if said is None:

@@ -12,6 +12,7 @@ from agentlane.testing import check_invariants, check_trace, check_trace_against
 from agentlane.testing.conformance.model import difference
 from tests.stateful.plain_host import Action, Open, PlainHost, Reopen
 from tests.stateful.programs import Kill, OpenAgain, Program, SetLabel
+from tests.stateful.summing import Summing
 from tests.stateful.world import BACKENDS, Backend, World
 
 VALUES = (
@@ -26,6 +27,7 @@ VALUES = (
     "op.returned",
     "op.answer",
     "op.decision",
+    "op.prep",
     "inbox",
     "receipt",
     "pending.entry",
@@ -55,8 +57,10 @@ class _Played:
 
     def __init__(self, program: Program, folder: Path, backends: tuple[Backend, ...]) -> None:
         self.program = program
-        self.plain = PlainHost(program.prompts, hooks=program.hooks)
-        self.worlds = [World(backend, folder, program.prompts, program.hooks) for backend in backends]
+        self.plain = PlainHost(
+            program.prompts, hooks=program.hooks, summing=program.summing or Summing(), summaries=program.summaries
+        )
+        self.worlds = [World(backend, folder, program) for backend in backends]
         self.done: list[str] = []
 
     async def whole(self) -> PlainHost:

@@ -18,6 +18,7 @@ from tests.stateful.kin import KIN, TOOLS_OF_KIN
 from tests.stateful.moves import Move
 from tests.stateful.people import ASKED_POLICIES, AskedTool, Decide
 from tests.stateful.questions import ASKING_POLICIES, Answer, AskingTool
+from tests.stateful.summing import Compact, Leave, Summing
 from tests.stateful.talk import Talk
 
 ToolName: TypeAlias = (
@@ -74,7 +75,7 @@ class Call:
 class Reply:
     """What one request gets: ``after_ms`` of a failure is None where trying again is of no use."""
 
-    kind: Literal["text", "calls", "length", "fail", "cut", "hang"] = "text"
+    kind: Literal["text", "calls", "length", "fail", "cut", "hang", "long", "empty"] = "text"
     calls: tuple[Call, ...] = ()
     after_ms: int | None = None
     usage: bool = True
@@ -279,6 +280,8 @@ Step: TypeAlias = (
     | Decide
     | Deliver
     | Answer
+    | Compact
+    | Leave
 )
 
 
@@ -289,6 +292,10 @@ class Program:
     steps: tuple[Step, ...]
     prompts: Prompts = ((Reply(),),)
     hooks: Hooks = ()
+    summing: Summing | None = None
+    """None: nothing is summarized."""
+    summaries: tuple[Reply, ...] = ()
+    """What the requests for summaries of each operation get, in order; then plain texts."""
 
 
 # How they are made.

@@ -7,7 +7,9 @@ from typing import Any
 
 from agentlane import (
     AssistantMessage,
+    BranchSummary,
     ChildReason,
+    Compaction,
     Custom,
     ModelIdentity,
     Operation,
@@ -25,6 +27,7 @@ from agentlane.data.results import ApprovalReason, ExternalReason, QuestionReaso
 from agentlane.ids import call_id
 from agentlane.machine.context import NOT_AVAILABLE
 from agentlane.machine.outcomes import ABORTED, CUT, DENIED, EXPIRED, INTERRUPTED, NOT_STARTED, PROGRESS, STRANDED
+from tests.stateful.summing import UNIT, in_words
 
 TEXTS = {
     NOT_AVAILABLE: "not available",
@@ -147,6 +150,11 @@ class Names:
     def body(self, body: EntryBody) -> tuple[Any, ...]:
         """An entry's body: as a message, with what only an entry tells."""
         match body:
+            case Compaction():
+                told = (body.summary, self.number(body.kept_from), body.split, body.tokens_before // UNIT)
+                return ("compaction", *told, model_number(body.model))
+            case BranchSummary():
+                return ("branch_summary", body.summary, self.number(body.left), model_number(body.model))
             case Custom():
                 return ("custom", body.type, body.data)
             case AssistantMessage():
@@ -172,6 +180,8 @@ class Names:
             "inputs": tuple(self.numbers[each] for each in record.inputs),
             "status": record.status,
             "code": record.code,
+            "kind": record.kind,
+            "summary": self.number(record.summary),
             "answer": self.number(record.answer),
             "text": record.text,
             "turns": record.turns,
@@ -300,17 +310,18 @@ def message_shape(message: Any) -> tuple[Any, ...]:
     """A message as a model is shown it."""
     match message:
         case UserMessage():
-            return ("user", "".join(getattr(part, "text", "?") for part in message.content))
+            return ("user", in_words("".join(getattr(part, "text", "?") for part in message.content)))
         case AssistantMessage():
             return ("assistant", message.text, tuple(each.name for each in message.calls))
         case ToolResultMessage():
-            return ("result", message.name, _result_text(message), message.is_error)
+            return ("result", message.name, result_text(message.text), message.is_error)
         case _:
             raise AssertionError(f"{message!r} is no message")
 
 
-def _result_text(message: ToolResultMessage) -> str:
-    text, hooks = re.fullmatch(r"(.*?)((?: h\d+)*)", message.text, re.DOTALL).groups()  # type: ignore[union-attr]
+def result_text(given: str) -> str:
+    """The text of a result."""
+    text, hooks = re.fullmatch(r"(.*?)((?: h\d+)*)", given, re.DOTALL).groups()  # type: ignore[union-attr]
     return f"{_without_hooks(text)}{hooks}"
 
 

@@ -21,6 +21,7 @@ from tests.stateful.defects_kin import KIN_DEFECTS
 from tests.stateful.defects_moves import MOVE_DEFECTS
 from tests.stateful.defects_people import PEOPLE_DEFECTS
 from tests.stateful.defects_questions import QUESTION_DEFECTS
+from tests.stateful.defects_summing import SUMMING_DEFECTS
 from tests.stateful.defects_talk import TALK_DEFECTS
 from tests.stateful.play import Differs, run
 from tests.stateful.programs import Program, programs
@@ -35,6 +36,7 @@ ALL = (
     *QUESTION_DEFECTS,
     *KIN_DEFECTS,
     *AGAIN_DEFECTS,
+    *SUMMING_DEFECTS,
 )
 NAMES = [defect.name for defect in ALL]
 MET_SOON = ["a result is lost by reopening", "a killed commit is there"]

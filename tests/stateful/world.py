@@ -31,7 +31,6 @@ from tests.stateful import programs as p
 from tests.stateful.again import Retry
 from tests.stateful.delivery import Deliver, deliver
 from tests.stateful.effects import Effects
-from tests.stateful.hooks import Hooks
 from tests.stateful.kin import FROM_OLDEST
 from tests.stateful.looks import Looker
 from tests.stateful.moves import MOVES
@@ -40,6 +39,8 @@ from tests.stateful.people import Decide, decide
 from tests.stateful.plain_host import Action, Elapse, Open, Reopen, is_drive
 from tests.stateful.questions import Answer, answer
 from tests.stateful.shapes import Names
+from tests.stateful.summarized import summarize
+from tests.stateful.summing import Compact, Leave
 from tests.stateful.talk import REQUEST_IDS, CancelQueued, Say, Submit, said
 from tests.stateful.watched import Ears, Stir, WatchedStore
 
@@ -51,12 +52,12 @@ SESSION = "s"
 class World:
     """Everything that a process's death leaves as it is, and the process that lives now, if one does."""
 
-    def __init__(self, backend: Backend, folder: Path, prompts: p.Prompts, hooks: Hooks = ()) -> None:
+    def __init__(self, backend: Backend, folder: Path, program: p.Program) -> None:
         self.backend = backend
         self.folder = folder
         self.clock = ManualClock()
         self.trace = Trace()
-        self.effects = Effects(prompts, hooks)
+        self.effects = Effects(program.prompts, program.hooks, program.summing, program.summaries)
         self.names = Names()
         self.looker = Looker(self.names, self.effects)
         self.session: Session | None = None
@@ -346,6 +347,8 @@ class World:
                 return self._ended(await lane.drive(id, wait_for_retry=wait, wait_for_answers=answers))
             case p.Resume():
                 return self._ended(await lane.resume())
+            case Compact() | Leave():
+                return self._ended(await summarize(lane, action, self.names))
             case p.LeaveDrive():
                 for _, of, task in self._drives:
                     if of == action.lane and not task.done():
@@ -400,6 +403,8 @@ class World:
                 return ("settled", record)
             case OperationResult():
                 return ("settled", outcome)
+            case tuple():
+                return outcome
             case _:
                 pass
         reason = outcome.reasons[0]
