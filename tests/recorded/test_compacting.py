@@ -25,7 +25,9 @@ from agentlane.data.messages import Message
 from agentlane.data.results import OperationResult
 from agentlane.data.tokens import estimate_request
 from agentlane.data.usage import Usage
+from agentlane.driver.bounded_path import read_path
 from agentlane.errors import NothingToCompact
+from agentlane.machine.context import ModelContext
 from agentlane.storage.contract import Store
 from agentlane.storage.memory import MemoryStore
 from agentlane.testing import check_invariants, check_pairing
@@ -299,6 +301,10 @@ async def check(
     assert is_summary(view[0], body)
     assert list(view[1:]) == [piece.message for piece in kept], place
     assert check_pairing(view) == []
+    read = ModelContext()
+    for entry in await read_path(host.session._runtime.storage, lane.tip()):
+        read.add(entry.id, entry.body)
+    assert tuple(read.view()) == view, place
     tail = [*conversation.path_from(kept_from, place.index), *path[:-1]]
     assert [piece.message for piece in shown(tail)] == list(view[1:]) or not kept
     assert sum(piece.tokens for piece in kept) <= place.keep or len(kept) == unanswered(kept)
