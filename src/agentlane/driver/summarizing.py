@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from agentlane.agent import Agent
 from agentlane.data import codec
+from agentlane.data.entries import Compaction
 from agentlane.data.messages import ErrorInfo, Message
 from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
@@ -231,9 +232,12 @@ class Summaries:
     async def _left_behind(self, tip: str, base: str | None) -> Sequence[Message]:
         """What the model was shown of the path behind ``base``."""
         storage = self._lane.runtime.storage
-        rows = await storage.path(tip, stop_at=base)
+        rows = [row for row in reversed(await storage.path(tip, stop_at=base)) if row.id != base]
+        here = {None, *(row.id for row in rows)}
         context = ModelContext(self._lane.project)
-        for row in reversed(rows):
-            if row.id != base:
-                context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
+        for row in rows:
+            body = codec.BODY.decode(row.payload, f"entry {row.id}")
+            if base is not None and isinstance(body, Compaction) and body.kept_from not in here:
+                continue  # it keeps all that came behind ``base``, and its summary is of what came before
+            context.add(row.id, body)
         return context.view()
