@@ -153,13 +153,15 @@ class Summaries:
         if reason == "navigation":
             target = None if meta.navigate is None else meta.navigate.to
             return Wanted(reason, SummaryPrep(tip=tip, tokens_before=total, target=target, shown_tokens=limits.shown))
-        if reason == "overflow" and limits.threshold is None:
-            limits = budgets(self.policy, max(1, total * 3 // 4))  # the provider has a window that nobody tells
+        if reason == "overflow" and (limits.threshold is None or total <= limits.threshold):
+            limits = budgets(self.policy, max(1, total * 3 // 4))  # the provider's window is not the one that is told
         keep = limits.keep
         if meta.compact is not None and meta.compact.keep_tokens is not None:
             keep = meta.compact.keep_tokens
         pieces = context.pieces(count)
         place = cut(pieces, keep, len(lane.unanswered))
+        if place is None and reason == "overflow":  # what is too long is in front of them, as an earlier summary is
+            place = cut(pieces, 0, len(lane.unanswered))
         if place is None:
             return None if reason == "threshold" else Wanted(reason, refused=NOTHING)
         if reason == "threshold" and not worth(
