@@ -9,11 +9,22 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agentlane import CompactionPolicy, Decline, RetryPolicy, Session, SummaryText, hook, tool
+from agentlane import CompactionPolicy, Decline, ModelLimits, RetryPolicy, Session, SummaryText, hook, tool
 from agentlane.data.entries import Compaction
 from agentlane.data.messages import AssistantMessage
 from agentlane.testing import ScriptedModel, call, check_invariants, fail, hold
-from tests.driver.compacting import answers, compacting, counted, memory_session, path, said, shown, summaries, talk
+from tests.driver.compacting import (
+    answers,
+    compacting,
+    counted,
+    memory_session,
+    path,
+    said,
+    shown,
+    summaries,
+    talk,
+    transcript,
+)
 
 TOO_LONG = fail("context_overflow", "the request is too long")
 
@@ -99,6 +110,34 @@ async def test_a_window_that_nobody_tells_is_found(session: Session) -> None:
     result = await lane.run(said("u3"))
     assert result.status == "completed"
     assert shown(answers(model)[-1])[0] == "[summary: S1]"
+
+
+@pytest.mark.parametrize("source", ["model", "policy"])
+async def test_a_window_that_is_smaller_than_told_is_found(session: Session, source: str) -> None:
+    """What was too long for the provider is far from the threshold, and less than what may be kept."""
+    limits = ModelLimits(context_tokens=100_000) if source == "model" else None
+    policy = CompactionPolicy(context_tokens=100_000)
+    model = ScriptedModel([said("a1"), said("a2"), TOO_LONG, said("a3")], summaries="S1", limits=limits)
+    lane = await session.lane("main", counted(model, compaction=policy))
+    await talk(lane, "u1", "u2")
+    result = await lane.run(said("u3"))
+    assert result.status == "completed" and len(summaries(model)) == 1
+    assert shown(answers(model)[-1]) == ["[summary: S1]", "user u3"]
+
+
+async def test_an_earlier_summary_that_is_too_long_is_summarized_again(session: Session) -> None:
+    """A model that kept to no bound filled the window with it; what stands behind it may all be kept, and is not."""
+    given = iter(["S" * 30_000, "S2"])
+    script = [said("a1"), said("a2"), said("a3")]
+    limits = ModelLimits(context_tokens=2_000)
+    model = ScriptedModel(script, summaries=lambda _: next(given), overflow_chars=6_000, limits=limits)
+    lane = await session.lane("main", counted(model))
+    await talk(lane, "u1", "u2")
+    await lane.compact(keep_tokens=250)
+    result = await lane.run(said("u3"))
+    assert result.status == "completed"
+    assert shown(answers(model)[-1]) == ["[summary: S2]", "user u3"]
+    assert "earlier-summary" in transcript(summaries(model)[1])
 
 
 @pytest.mark.parametrize("given", [fail("refused", "no summary for you"), ""], ids=["refused", "empty"])

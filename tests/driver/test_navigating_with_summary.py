@@ -15,6 +15,7 @@ from agentlane import (
     Block,
     BranchSummary,
     Compact,
+    CompactionPolicy,
     InvalidMessage,
     InvalidNavigation,
     LaneBusy,
@@ -161,6 +162,29 @@ async def test_a_path_with_a_compaction_on_it_is_summarized_as_it_was_shown(sess
     text = transcript(summaries(model)[1])
     assert "S1" in text and "u3 " in text and "u1 " not in text, text
     assert (await path(lane))[-1] == "branch_summary S2"
+
+
+async def test_what_a_compaction_kept_from_before_the_parting_is_summarized_too(session: Session) -> None:
+    """Its summary is of what stays; all that is left behind stood in what it kept, and is in the next one."""
+    numbers = itertools.count(1)
+    policy = CompactionPolicy(keep_tokens=450)  # two turns
+    lane, model, ids = await talked(session, lambda request: f"S{next(numbers)}", compaction=policy)
+    await talk(lane, "u3")
+    await lane.compact()
+    await talk(lane, "u4")
+    assert shown(answers(model)[-1]) == ["[summary: S1]", "user u2", "model a2", "user u3", "model a3", "user u4"]
+
+    await lane.navigate(ids[3], summarize=True)
+
+    text = transcript(summaries(model)[1])
+    assert [word for word in ("u1", "u2", "u3", "a3", "u4", "a4", "S1") if word in text] == ["u3", "a3", "u4", "a4"]
+
+
+async def test_a_compaction_alone_leaves_nothing_behind(session: Session) -> None:
+    lane, model, ids = await talked(session, compaction=CompactionPolicy(keep_tokens=250))
+    await lane.compact()
+    await lane.navigate(ids[3], summarize=True)
+    assert len(summaries(model)) == 1 and lane.tip() == ids[3]
 
 
 async def test_a_target_before_a_compaction_is_shown_in_full(session: Session) -> None:

@@ -10,6 +10,7 @@ from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.border import clean_text
 from agentlane.data.digests import digest
+from agentlane.data.entries import Compaction
 from agentlane.data.operations import WHOLE_MAX, Checkpoint, LaneConfig, Navigating, OperationMeta, OperationState
 from agentlane.data.reads import id_text
 from agentlane.data.requests import Compact, Navigate, RequestInfo
@@ -83,18 +84,18 @@ async def look_aside(lane: LaneCore, request: Navigate) -> Aside:
 
 
 async def _shows(lane: LaneCore, tip: str, base: str | None) -> bool:
-    """Whether something is shown of the path to ``tip`` behind ``base``, compactions left aside."""
+    """Whether the model was shown something of the path to ``tip`` behind ``base``. What a compaction there stands for
+    is on the path itself, or before ``base``."""
     after: str | None = None
     while tip != base:
         rows = await lane.runtime.storage.path(tip, limit=END_PAGE, after=after)
         for row in rows:
             if row.id == base:
                 return False
-            if row.kind == "compaction":
-                continue
+            body = codec.BODY.decode(row.payload, f"entry {row.id}")
             context = ModelContext(lane.project)
-            context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
-            if context.view():
+            context.add(row.id, body)
+            if context.view() and not isinstance(body, Compaction):
                 return True
         if len(rows) < END_PAGE:
             return False

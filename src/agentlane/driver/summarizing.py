@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from agentlane.agent import Agent
 from agentlane.data import codec
+from agentlane.data.entries import Compaction
 from agentlane.data.messages import ErrorInfo, Message
 from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
@@ -152,13 +153,15 @@ class Summaries:
         if reason == "navigation":
             target = None if meta.navigate is None else meta.navigate.to
             return Wanted(reason, SummaryPrep(tip=tip, tokens_before=total, target=target, shown_tokens=limits.shown))
-        if reason == "overflow" and limits.threshold is None:
-            limits = budgets(self.policy, max(1, total * 3 // 4))  # the provider has a window that nobody tells
+        if reason == "overflow" and (limits.threshold is None or total <= limits.threshold):
+            limits = budgets(self.policy, max(1, total * 3 // 4))  # the provider's window is not the one that is told
         keep = limits.keep
         if meta.compact is not None and meta.compact.keep_tokens is not None:
             keep = meta.compact.keep_tokens
         pieces = context.pieces(count)
         place = cut(pieces, keep, len(lane.unanswered))
+        if place is None and reason == "overflow":  # what is too long is in front of them, as an earlier summary is
+            place = cut(pieces, 0, len(lane.unanswered))
         if place is None:
             return None if reason == "threshold" else Wanted(reason, refused=NOTHING)
         if reason == "threshold" and not worth(
@@ -231,9 +234,12 @@ class Summaries:
     async def _left_behind(self, tip: str, base: str | None) -> Sequence[Message]:
         """What the model was shown of the path behind ``base``, but for a compaction of nothing that stands there."""
         storage = self._lane.runtime.storage
-        rows = await storage.path(tip, stop_at=base)
+        rows = [row for row in reversed(await storage.path(tip, stop_at=base)) if row.id != base]
+        here = {None, *(row.id for row in rows)}
         context = ModelContext(self._lane.project)
-        for row in reversed(rows):
-            if row.id != base and (row.kind != "compaction" or context.view()):
-                context.add(row.id, codec.BODY.decode(row.payload, f"entry {row.id}"))
+        for row in rows:
+            body = codec.BODY.decode(row.payload, f"entry {row.id}")
+            if isinstance(body, Compaction) and (body.kept_from not in here or not context.view()):
+                continue  # it keeps all that came behind ``base``, and its summary is of what came before
+            context.add(row.id, body)
         return context.view()
