@@ -604,6 +604,7 @@ case(
     "R98",
     "a fork leaves entries out, and what is behind them hangs on parents that are not there",
     f"{FORKING}::test_a_fork_is_cut_at_each_entry_of_every_kind",
+    "tests/session/test_forks_with_summaries.py::test_a_fork_at_each_entry_of_a_path_with_summaries_shows_the_same",
     f"{FORKING}::test_a_fork_is_the_same_from_and_to_every_store",
 )
 case(

@@ -22,8 +22,8 @@ from tests.races.stage import BACKENDS, Backend, make_store
 from tests.races.storm import play
 from tests.races.storm_claims import SEEN, SEEN_SOON, check_claims
 
-ROUNDS, ROUNDS_WHOLE = 10, {"memory": 600, "jsonl": 300, "sqlite": 100}
-"""Rounds of a storm on each backend; a thousand in all when they are whole."""
+ROUNDS, ROUNDS_WHOLE = 10, {"memory": 400, "jsonl": 200, "sqlite": 100}
+"""Rounds of a storm on each backend; seven hundred in all when they are whole."""
 ROUNDS_EACH = 50
 """Rounds of one test."""
 BATCHES, BATCHES_WHOLE = 3, 30
