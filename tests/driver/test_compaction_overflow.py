@@ -126,18 +126,48 @@ async def test_a_window_that_is_smaller_than_told_is_found(session: Session, sou
 
 
 async def test_an_earlier_summary_that_is_too_long_is_summarized_again(session: Session) -> None:
-    """A model that kept to no bound filled the window with it; what stands behind it may all be kept, and is not."""
-    given = iter(["S" * 30_000, "S2"])
+    """It was made for a larger window, and fills this one; what stands behind it may all be kept, and is not."""
     script = [said("a1"), said("a2"), said("a3")]
-    limits = ModelLimits(context_tokens=2_000)
-    model = ScriptedModel(script, summaries=lambda _: next(given), overflow_chars=6_000, limits=limits)
-    lane = await session.lane("main", counted(model))
+    wide = counted(
+        ScriptedModel(script, summaries="S" * 30_000), compaction=CompactionPolicy(max_summary_tokens=50_000)
+    )
+    lane = await session.lane("main", wide)
     await talk(lane, "u1", "u2")
     await lane.compact(keep_tokens=250)
+    limits = ModelLimits(context_tokens=2_000)
+    model = ScriptedModel(script, summaries="S2", overflow_chars=6_000, limits=limits)
+    lane = await session.lane("main", counted(model))
     result = await lane.run(said("u3"))
     assert result.status == "completed"
     assert shown(answers(model)[-1]) == ["[summary: S2]", "user u3"]
-    assert "earlier-summary" in transcript(summaries(model)[1])
+    assert "earlier-summary" in transcript(summaries(model)[0])
+
+
+@pytest.mark.parametrize("window", [2_000, None])
+async def test_a_summary_that_fills_the_window_is_cut(session: Session, window: int | None) -> None:
+    """A model that keeps to no bound must not leave a lane on which nothing goes on."""
+    text = "begin " + "S" * 300_000 + " end"
+    script = [said("a1"), said("a2"), said("a3")]
+    limits = ModelLimits(context_tokens=window)
+    policy = CompactionPolicy(max_summary_tokens=300)
+    model = ScriptedModel(script, summaries=text, overflow_chars=9_000, limits=limits)
+    lane = await session.lane("main", counted(model, compaction=policy))
+    await talk(lane, "u1", "u2")
+    compacted = await lane.compact(keep_tokens=250)
+    assert compacted.text.startswith("begin SSS") and compacted.text.endswith("SS end")
+    assert "left out" in compacted.text and len(compacted.text) < 8_000
+    assert (await lane.run(said("u3"))).status == "completed"
+    assert any("was cut" in finding for finding in session.findings)
+
+
+async def test_a_hooks_own_summary_that_fills_the_window_is_passed_over(session: Session) -> None:
+    model = ScriptedModel([said("a1"), said("a2")], summaries="S1", limits=ModelLimits(context_tokens=2_000))
+    mine = hook("before_compaction", lambda info: SummaryText("S" * 30_000))
+    lane = await session.lane("main", counted(model, hooks=[mine]))
+    await talk(lane, "u1", "u2")
+    result = await lane.compact(keep_tokens=250)
+    assert (result.status, result.text) == ("completed", "S1")
+    assert any("leave room" in finding for finding in session.findings)
 
 
 @pytest.mark.parametrize("given", [fail("refused", "no summary for you"), ""], ids=["refused", "empty"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentlane.agent import clean_settings
@@ -58,8 +58,8 @@ def refusal(value: Any) -> Block:
     raise wrong_type("a Block", value)
 
 
-def summary(value: Any) -> Decline | SummaryText:
-    """A summary, or the word that there will be none."""
+def summary(value: Any, check: Callable[[str], None]) -> Decline | SummaryText:
+    """A summary that ``check`` lets through, or the word that there will be none."""
     if isinstance(value, Decline):
         return Decline(clean_text(value.reason, "reason"))
     if isinstance(value, SummaryText):
@@ -67,6 +67,7 @@ def summary(value: Any) -> Decline | SummaryText:
         if not text.strip():
             raise InvalidMessage("text: the summary is empty")
         check_input([codec.encode(text)], "text")
+        check(text)
         return SummaryText(text)
     raise wrong_type("a SummaryText, a Decline", value)
 

@@ -362,7 +362,7 @@ class Gates:
                 tokens_before=wanted.prep.tokens_before,
                 instructions=summaries.instructions,
             )
-            said = await caller.ask(hook, info, answers.summary)
+            said = await caller.ask(hook, info, lambda value: answers.summary(value, summaries.check_own))
             if said is not None:
                 return said
         return None

@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.entries import Compaction
-from agentlane.data.messages import ErrorInfo, Message
+from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, TextPart
 from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
 from agentlane.driver.counting import counter_of
@@ -17,10 +19,17 @@ from agentlane.driver.draft import OperationDraft
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.views import resolve_model
+from agentlane.errors import InvalidMessage
 from agentlane.machine.compaction import Budgets, budgets, cut, stands_for, turn_start, worth
 from agentlane.machine.context import ModelContext
 from agentlane.machine.planning import SummaryView
-from agentlane.machine.summaries import SummaryRequest, branch_request, compaction_request
+from agentlane.machine.summaries import (
+    SUMMARY_MAX,
+    SummaryRequest,
+    bounded_summary,
+    branch_request,
+    compaction_request,
+)
 
 NOTHING = ErrorInfo(code="nothing_to_compact", message="there is nothing before the part that is kept")
 
@@ -206,6 +215,39 @@ class Summaries:
     def output_tokens(self) -> int:
         """How long a summary may be."""
         return self._budgets().summary
+
+    @property
+    def most_tokens(self) -> int:
+        """How long a summary is at most when it is placed: it must leave room for what goes on, or the lane could not.
+
+        That is two thirds of what a request may have, or twice what was asked for if that is more. Where no window is
+        known, what was shown before is taken for one.
+        """
+        limits, prep = self._budgets(), self._operation.prep
+        shown = 0 if prep is None else prep.tokens_before
+        threshold = shown * 3 // 4 if limits.threshold is None else limits.threshold
+        return max(2 * limits.summary, threshold * 2 // 3)
+
+    def bounded(self, message: AssistantMessage) -> AssistantMessage:
+        """The answer to a request for a summary, cut where a model has not kept to its bound."""
+        text = message.text
+        if message.stop_reason in ("error", "aborted") or len(text) > SUMMARY_MAX:
+            return message
+        cut_text = bounded_summary(text, self.most_tokens, estimate_text)
+        if cut_text == text:
+            return message
+        self._lane.runtime.found(
+            f"operation {self._operation.id}: a summary of {len(text)} characters was cut to {len(cut_text)}, to leave "
+            "room for what goes on"
+        )
+        parts = tuple(part for part in message.content if not isinstance(part, TextPart))
+        return replace(message, content=(*parts, TextPart(text=cut_text)))
+
+    def check_own(self, text: str) -> None:
+        """Refuse a summary of a hook's that would leave no room."""
+        tokens, most = estimate_text(text), self.most_tokens
+        if self._budgets().threshold is not None and tokens > most:
+            raise InvalidMessage(f"text: the summary has some {tokens} tokens, and {most} leave room for what goes on")
 
     @property
     def instructions(self) -> tuple[str, ...]:

@@ -198,6 +198,11 @@ def checked_summary(message: AssistantMessage) -> str | ErrorInfo:
     return ErrorInfo(code="invalid_summary", message=f"the answer is no summary: {problem}", retryable=True)
 
 
+def bounded_summary(text: str, max_tokens: int, count: Count) -> str:
+    """The summary, or where it is longer than ``max_tokens`` its beginning and end with a mark between them."""
+    return _fitting(text, max(1, max_tokens), count)
+
+
 def shown_summary(summary: str) -> UserMessage:
     """A compaction's summary as the model is shown it."""
     return user(f"{SUMMARY_HEADER}\n\n{_tagged('summary', summary)}")
