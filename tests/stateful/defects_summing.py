@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from agentlane.data.entries import Compaction
-from agentlane.driver import apart, steps
+from agentlane.driver import apart
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.summarizing import Summaries, Wanted
+from agentlane.driver.summary_steps import SummarySteps
 from agentlane.machine import compaction, planning, summarizing, table
 from agentlane.machine.context import ModelContext
 from agentlane.machine.facts import SummaryInterrupted
@@ -120,10 +121,10 @@ def _too_long_for_good(patch: pytest.MonkeyPatch) -> None:
 
 def _hook_not_asked(patch: pytest.MonkeyPatch) -> None:
     def unasked(self: Any, draft: Any) -> Any:
-        wanted = self._effects.summaries.wanted(draft)
+        wanted = self._summaries.wanted(draft)
         return None if wanted is None else wanted.shown
 
-    patch.setattr(steps.Steps, "_summary", unasked)
+    patch.setattr(SummarySteps, "view", unasked)
 
 
 def _summary_under_an_abort(patch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ class Pass:
 
     async def _run(self) -> None:
         try:
-            await self._steps.prepare()
+            await self._steps.summaries.prepare()
             while self._steps.stopping is None and not self._effects.lost:
                 self._wake.clear()
                 try:

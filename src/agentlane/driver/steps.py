@@ -10,27 +10,21 @@ from msgspec.structs import replace
 from agentlane.agent import Agent
 from agentlane.agent_tool import AgentTool
 from agentlane.data.approvals import Approval, arguments_digest
-from agentlane.data.entries import Entry
-from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolCallPart
+from agentlane.data.messages import AssistantMessage, ErrorInfo
 from agentlane.data.operations import (
     Approved,
-    Checkpoint,
     EffectPending,
     Generating,
     OperationState,
     RetryWait,
     RunLimits,
     Summarizing,
-    SummaryPrep,
-    SummaryReason,
     SummaryWait,
     Tools,
     WaitingApproval,
 )
 from agentlane.data.usage import Usage
 from agentlane.driver.amounts import NONE, fitting, held_back, is_full, queued_to_place
-from agentlane.driver.appending import results_of
-from agentlane.driver.bounded_path import read_path
 from agentlane.driver.children import ChildStart, refuse_taken, start_child
 from agentlane.driver.draft import OperationDraft, with_answers
 from agentlane.driver.generation import GenerationEffect
@@ -44,12 +38,11 @@ from agentlane.driver.recovery import restored_answer
 from agentlane.driver.running import EffectsOwner, RunningEffects
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.succession import open_next
+from agentlane.driver.summary_steps import SummarySteps, is_apart
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.views import ResolvedCall, Resolver, fallback_of, resolve_model
-from agentlane.hooks import Decline
 from agentlane.ids import call_id
 from agentlane.machine import planning
-from agentlane.machine.context import ModelContext
 from agentlane.machine.facts import (
     Answered,
     ApprovalsAsked,
@@ -78,8 +71,6 @@ from agentlane.machine.facts import (
     StartChild,
     Summarized,
     SummaryGiven,
-    SummaryIntended,
-    SummaryInterrupted,
     SummaryRefused,
 )
 from agentlane.machine.outcomes import settled_without
@@ -123,23 +114,9 @@ class Steps:
         self._effects = effects
         self._resolver = resolver
         self._children = any(isinstance(tool, AgentTool) for tool in agent.tools.values())
-        self._target: Sequence[Entry] = ()
-        """The path to where a navigation goes, as far as a lane reads one, and the calls that have no result there."""
-        self._open_calls: Sequence[ToolCallPart] = ()
+        self.summaries = SummarySteps(lane.runtime, operation, effects.summaries, effects.gates)
         retries = operation.config.output_retries
         self._output = OutputCheck(agent.output, retries) if agent.output and isinstance(retries, int) else None
-
-    async def prepare(self) -> None:
-        """Read what steps of this operation have to know, once: where a navigation goes."""
-        navigate = self._operation.meta.navigate
-        if navigate is None:
-            return
-        self._target = await read_path(self._runtime.storage, navigate.to)
-        context = ModelContext()
-        for entry in self._target:
-            context.add(entry.id, entry.body)
-        found = context.open_calls()
-        self._open_calls = () if found is None else found[1]
 
     def decide(self) -> Decision[planning.Verdict] | Done[planning.Verdict]:
         """One step of the operation, or how it waits. Called at the head of the line."""
@@ -155,8 +132,7 @@ class Steps:
         draft = OperationDraft(operation, lane.name, lane.tip, now=self._runtime.clock.now_ms(), inbox=lane.inbox)
         answered, outcomes = self._effects.answered, fitting(self._effects.outcomes)
         draft.left = frozenset(index for index, _ in self._effects.outcomes[len(outcomes) :])
-        if self._open_calls:
-            draft.before_summary = results_of(self._open_calls, self._runtime.ids)
+        self.summaries.begin(draft)
         if answered is not None:
             self._take(draft, self._answer_to(draft.state, answered))
         if outcomes:
@@ -175,7 +151,7 @@ class Steps:
                     verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers | planning.DriveChildren
                 ):
                     break
-                if is_full(draft, verdict) or _is_apart(draft, verdict):
+                if is_full(draft, verdict) or is_apart(draft, verdict):
                     full, verdict = True, planning.Idle()  # the next commit goes on with it
                     break
                 self._follow(verdict, draft)
@@ -336,19 +312,8 @@ class Steps:
             limit=None if self.limits is None else self.limits.reached(draft),
             output=None if self._output is None else self._output.look(draft),
             waiting=self._lane.inbox.waiting(draft.consumed),
-            summary=self._summary(draft),
+            summary=self.summaries.view(draft),
         )
-
-    def _summary(self, draft: OperationDraft) -> planning.SummaryView | None:
-        """What is to be summarized, with what hooks said to that."""
-        wanted = self._effects.summaries.wanted(draft)
-        if wanted is None or wanted.refused is not None:
-            return None if wanted is None else wanted.shown
-        said = None if self._effects.gates is None else self._effects.gates.summary(draft.state)
-        if isinstance(said, Decline):
-            reason = f"it was declined: {said.reason}" if said.reason else "it was declined"
-            return planning.SummaryView(wanted.reason, ErrorInfo(code="compaction_declined", message=reason))
-        return planning.SummaryView(wanted.reason, given=None if said is None else said.text)
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:
         gates = self._effects.gates
@@ -389,14 +354,17 @@ class Steps:
             case planning.DropRequest():
                 self._take(draft, Answered(GenerationEffect.dropped(), draft.now, 0.0))
             case planning.AskSummary(reason):
-                self._ask_summary(draft, reason)
+                self._take(draft, self.summaries.intended(draft, reason, self._model_of(draft.state)[0]))
             case planning.TakeSummary(reason, text):
-                draft.prep = self._prep(draft)
+                draft.prep = self.summaries.prep(draft)
                 self._take(draft, SummaryGiven(runtime.ids.new(), reason, text))
             case planning.RefuseSummary(reason, error):
                 self._take(draft, SummaryRefused(reason, error))
             case planning.RecoverSummary():
-                self._take(draft, self._summary_interrupted(draft))
+                model_index, _, problem = self._model_of(draft.state)
+                if self.limits is not None:
+                    problem = self.limits.reached(draft, Usage()) or problem
+                self._take(draft, self.summaries.interrupted(draft, model_index, problem))
             case planning.DropSummary():
                 self._take(draft, Summarized(GenerationEffect.dropped(), draft.now, 0.0))
             case planning.Navigate():
@@ -443,39 +411,6 @@ class Steps:
         """The model that the state's next request goes to. Each turn begins with the first."""
         model_index = state.model_index if isinstance(state, _WITH_MODEL) else 0
         return resolve_model(self._agent, self._operation.config, model_index)
-
-    def _prep(self, draft: OperationDraft) -> SummaryPrep:
-        wanted = self._effects.summaries.wanted(draft)
-        if wanted is None or wanted.prep is None:
-            raise RuntimeError(f"operation {self._operation.id}: there is nothing to summarize at {draft.state!r}")
-        return wanted.prep
-
-    def _ask_summary(self, draft: OperationDraft, reason: SummaryReason) -> None:
-        model_index, _, _ = self._model_of(draft.state)
-        if isinstance(draft.state, SummaryWait):
-            task = draft.state.task
-        else:
-            task = self._runtime.ids.new()
-            draft.prepare(task, self._prep(draft))
-        self._take(draft, SummaryIntended(task, reason, self._runtime.ids.new(), model_index))
-
-    def _summary_interrupted(self, draft: OperationDraft) -> SummaryInterrupted:
-        state = draft.state
-        if not isinstance(state, Summarizing):
-            raise RuntimeError(f"no summary is asked for at {state!r}")
-        model_index, _, problem = self._model_of(state)
-        if self.limits is not None:
-            problem = self.limits.reached(draft, Usage()) or problem
-        if self._effects.gates is not None:
-            problem = self._effects.gates.failure or problem
-        return SummaryInterrupted(
-            self._runtime.ids.new(),
-            draft.now,
-            self._runtime.rng.random(),
-            model=self._operation.config.model_of(state.response_id, state.model_index),
-            unavailable=problem,
-            model_index=model_index,
-        )
 
     def _ask_people(self, draft: OperationDraft, indices: Sequence[int]) -> None:
         state = draft.state
@@ -537,7 +472,7 @@ class Steps:
             operation.frames.clear()
         self._effects.settled(draft.state, draft.settled_calls, answered=bool(draft.answers))
         if draft.path.moved:
-            self._lane.leave(draft.path.moved_to, self._target)
+            self._lane.leave(draft.path.moved_to, self.summaries.target)
         self._lane.take_path(draft.path)
         if draft.consumed:
             self._lane.inbox.remove(draft.consumed.values())
@@ -557,10 +492,3 @@ class Steps:
         if self._effects.held:
             self._owner.poke()
         self._ask_predicates(draft)
-
-
-def _is_apart(draft: OperationDraft, verdict: planning.Verdict) -> bool:
-    """Whether what is next is told from what is committed alone, and something is not committed yet."""
-    if draft.empty or not isinstance(draft.state, Checkpoint):
-        return False
-    return isinstance(verdict, planning.AskSummary | planning.TakeSummary | planning.RefuseSummary)
