@@ -10,7 +10,7 @@ from hypothesis import settings
 
 # No deadline, no random seed: what a test says must not depend on how busy the machine is or on luck.
 settings.register_profile("reduced", deadline=None, derandomize=True, max_examples=40)
-settings.register_profile("whole", deadline=None, derandomize=True, max_examples=150)
+settings.register_profile("whole", deadline=None, derandomize=True, max_examples=120)
 
 KEEPING = {"crash", "machine", "recorded", "stateful"}
 """Folders of tests that keep whole histories while they look at them, and count no descriptors that garbage holds."""

@@ -15,7 +15,7 @@ from tests.cancellation.points import Stage, sweep, sweep_later
 from tests.cancellation.recipes import Recipe, all_recipes
 from tests.cancellation.world import BACKENDS, Backend
 
-FEW: dict[Backend, int] = {"sqlite": 10, "jsonl": 5}
+FEW: dict[Backend, int] = {"sqlite": 15, "jsonl": 6}
 """Where points are dear, one kind in so many is tried on a recipe, and others on the next; ``task`` always."""
 SHARES: list[Backend] = ["gated", "jsonl", "gated", "gated", "sqlite", "gated", "jsonl", "memory"]
 """On which backend a recipe is tried in a reduced run: those more often that have more checkpoints for less time."""

@@ -24,7 +24,7 @@ from tests.kills.work import WORKS
 DISKS = ("jsonl", "sqlite")
 DURABILITIES: tuple[Durability, ...] = ("process", "disk")
 KILLS = 8
-KILLS_WHOLE = 36
+KILLS_WHOLE = 30
 """Of each work, on each disk, with each durability, and of those of ``host`` with one; with those that the hunts for
 boundaries take a thousand and some."""
 HOST_PLACES = (("jsonl", "disk"), ("sqlite", "process"))

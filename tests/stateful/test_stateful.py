@@ -17,7 +17,7 @@ from tests.stateful.mixes import MIXES, SHARES, programs_about
 from tests.stateful.play import run
 from tests.stateful.programs import Program, programs
 
-PROGRAMS_MAX = 90
+PROGRAMS_MAX = 70
 """Of some eight steps each, on three backends, with everything compared after each: enough for half a minute."""
 MIXED_PART, MIXED_MAX = 8, 16
 """Of each mix so much less, and at most so many."""
