@@ -334,6 +334,33 @@ async def test_what_is_said_meanwhile_stands_behind_the_summary(session: Session
     assert shown(answers(model)[-1])[2:] == ["[branch: S1]", "user note", "user steer", "user submitted"]
 
 
+@pytest.mark.parametrize("refused", [False, True], ids=["it moves", "it stays"])
+async def test_a_submitted_message_never_parts_a_call_from_its_result(session: Session, refused: bool) -> None:
+    """Without a summary nothing has answered the calls at the tip when the next operation begins there."""
+
+    @tool(replay="safe")
+    def look() -> str:
+        return "seen"
+
+    model = ScriptedModel([[call("look"), call("look")], said("a1"), said("a2")])
+    hooks = [hook("before_navigation", lambda info: Block("no") if refused and info.label else None)]
+    lane = await session.lane("main", compacting(model, tools=[look], hooks=hooks))
+    await talk(lane, "u1")
+    ids = [each.id for each in await lane.entries(newest_first=False)]
+    if refused:
+        await lane.navigate(ids[1])
+    await lane.accept(Navigate(ids[0] if refused else ids[1], label="left"), operation_id="nav")
+    await lane.submit("submitted")
+    settled = await lane.drive("nav")
+    assert settled.result.status == ("failed" if refused else "completed") and settled.result.next_operation
+    word = NOT_AVAILABLE.split()[0]
+    story = ["user u1", "model (look,look)", f"result {word}", f"result {word}", "user submitted"]
+    assert await path(lane) == story
+    await lane.resume()
+    assert await path(lane) == [*story, "model a1"] and shown(answers(model)[-1]) == story
+    assert (await session.verify()).findings == ()
+
+
 async def test_what_nobody_takes_waits_for_the_next_prompt(session: Session) -> None:
     lane, model, ids = await talked(session, [hold("S1")])
     moving = asyncio.ensure_future(lane.navigate(ids[1], summarize=True))
