@@ -217,6 +217,33 @@ async def test_a_target_inside_a_batch_gets_its_results_first(session: Session) 
     assert shown(answers(model)[-1])[-2:] == ["[branch: S1]", "user w"]
 
 
+@pytest.mark.parametrize(("to", "results"), [(1, ["s1", "s2"]), (2, ["s1", "s2"]), (3, [])])
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "not answered yet"])
+async def test_results_that_are_left_are_summarized_with_their_answer(
+    session: Session, to: int, results: list[str], answered: bool
+) -> None:
+    """They are gone where the lane goes: it says there that they are not available."""
+
+    @tool(replay="safe")
+    def look(at: str) -> str:
+        return at
+
+    model = ScriptedModel([[call("look", at="s1"), call("look", at="s2")], said("a1"), said("a2")], summaries="S1")
+    lane = await session.lane("main", compacting(model, tools=[look]))
+    await talk(lane, "u1")
+    ids = [each.id for each in await lane.entries(newest_first=False)]
+    if not answered:
+        await lane.navigate(ids[3])
+    moved = await lane.navigate(ids[to], summarize=True)
+    if not answered and not results:
+        assert moved.summary is None and summaries(model) == []
+        return
+    told = transcript(summaries(model)[0])
+    lines = [f'<returned tool="look">\n{result}\n</returned>' for result in results]
+    assert all(line in told for line in lines) and told.count("<returned") == len(results)
+    assert told.count("<called") == len(results) and (said("a1") in told) == answered
+
+
 # Refused and failed.
 
 
@@ -332,6 +359,33 @@ async def test_what_is_said_meanwhile_stands_behind_the_summary(session: Session
     assert result is not None and result.status == "completed"
     await waiting
     assert shown(answers(model)[-1])[2:] == ["[branch: S1]", "user note", "user steer", "user submitted"]
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["it moves", "it stays"])
+async def test_a_submitted_message_never_parts_a_call_from_its_result(session: Session, refused: bool) -> None:
+    """Without a summary nothing has answered the calls at the tip when the next operation begins there."""
+
+    @tool(replay="safe")
+    def look() -> str:
+        return "seen"
+
+    model = ScriptedModel([[call("look"), call("look")], said("a1"), said("a2")])
+    hooks = [hook("before_navigation", lambda info: Block("no") if refused and info.label else None)]
+    lane = await session.lane("main", compacting(model, tools=[look], hooks=hooks))
+    await talk(lane, "u1")
+    ids = [each.id for each in await lane.entries(newest_first=False)]
+    if refused:
+        await lane.navigate(ids[1])
+    await lane.accept(Navigate(ids[0] if refused else ids[1], label="left"), operation_id="nav")
+    await lane.submit("submitted")
+    settled = await lane.drive("nav")
+    assert settled.result.status == ("failed" if refused else "completed") and settled.result.next_operation
+    word = NOT_AVAILABLE.split()[0]
+    story = ["user u1", "model (look,look)", f"result {word}", f"result {word}", "user submitted"]
+    assert await path(lane) == story
+    await lane.resume()
+    assert await path(lane) == [*story, "model a1"] and shown(answers(model)[-1]) == story
+    assert (await session.verify()).findings == ()
 
 
 async def test_what_nobody_takes_waits_for_the_next_prompt(session: Session) -> None:

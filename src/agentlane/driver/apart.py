@@ -11,12 +11,14 @@ from agentlane.data import codec
 from agentlane.data.border import clean_text
 from agentlane.data.digests import digest
 from agentlane.data.entries import Compaction
+from agentlane.data.messages import ToolResultMessage
 from agentlane.data.operations import WHOLE_MAX, Checkpoint, LaneConfig, Navigating, OperationMeta, OperationState
 from agentlane.data.reads import id_text
 from agentlane.data.requests import Compact, Navigate, RequestInfo
 from agentlane.driver.appending import repair
+from agentlane.driver.bounded_path import END_PAGE
 from agentlane.driver.draft import PathDraft
-from agentlane.driver.lane_core import END_PAGE, LaneCore
+from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.summarizing import Summaries
@@ -95,7 +97,7 @@ async def _shows(lane: LaneCore, tip: str, base: str | None) -> bool:
             body = codec.BODY.decode(row.payload, f"entry {row.id}")
             context = ModelContext(lane.project)
             context.add(row.id, body)
-            if context.view() and not isinstance(body, Compaction):
+            if isinstance(body, ToolResultMessage) or (context.view() and not isinstance(body, Compaction)):
                 return True
         if len(rows) < END_PAGE:
             return False

@@ -5,9 +5,12 @@ from __future__ import annotations
 from agentlane.data import codec
 from agentlane.data.entries import Compaction, Entry
 from agentlane.data.operations import OperationMeta
+from agentlane.machine.context import begins_anew
 from agentlane.storage.contract import EntryRow, SessionStorage
 
 COMPACTION = "compaction"
+END_PAGE = 16
+"""How many entries at a time the end of a path is read by; the newest one alone mostly tells."""
 
 
 async def read_path(storage: SessionStorage, tip: str | None, *, since: str | None = None) -> list[Entry]:
@@ -28,6 +31,22 @@ async def read_path(storage: SessionStorage, tip: str | None, *, since: str | No
 def first_input(meta: OperationMeta | None) -> str | None:
     """The entry that an operation began with; None of one that has no input, as of a compaction."""
     return meta.inputs[0] if meta is not None and meta.inputs else None
+
+
+async def end_of_path(storage: SessionStorage, tip: str | None) -> list[Entry]:
+    """The newest entries of a path, oldest first, from the newest one on before which nothing counts."""
+    found: list[Entry] = []
+    limit = 1
+    while tip is not None:
+        rows = await storage.path(tip, limit=limit, after=found[-1].id if found else None)
+        for row in rows:
+            found.append(codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload))
+            if begins_anew(found[-1].body):
+                return found[::-1]
+        if len(rows) < limit:
+            break
+        limit = END_PAGE
+    return found[::-1]
 
 
 async def _go_on(storage: SessionStorage, rows: list[EntryRow], to: str | None) -> None:

@@ -103,7 +103,8 @@ class OperationDraft:
         self.prep = operation.prep
         self.summary = operation.summary
         self.before_summary: Sequence[tuple[str, EntryBody, bytes]] = ()
-        """What a navigation places before its summary: results of calls that have none where the lane goes."""
+        """What a navigation places before its summary, or before the next operation's prompt if that comes with it:
+        results of calls that have none where the lane goes."""
         self.output: Any = None
         """The JSON data that the operation's answer is, if that was asked for."""
         self.successor: OpenOperation | None = None

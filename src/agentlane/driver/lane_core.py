@@ -15,7 +15,7 @@ from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
 from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult, Settled, Waiting
 from agentlane.data.tokens import TokenCounter
-from agentlane.driver.bounded_path import first_input, read_path
+from agentlane.driver.bounded_path import end_of_path, first_input, read_path
 from agentlane.driver.call_keys import CallKeys, decoded
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.effects import WaitNode
@@ -29,10 +29,6 @@ from agentlane.driver.recovery import restore
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import UnknownBranch
 from agentlane.machine.context import ModelContext, begins_anew
-from agentlane.storage.contract import SessionStorage
-
-END_PAGE = 16
-"""How many entries at a time the end of a path is read by; the newest one alone mostly tells."""
 
 
 class RunningPass(Protocol):
@@ -161,7 +157,7 @@ class LaneCore:
         while not self.end_known:
             tip, operation = self.tip, self.operation
             end = ModelContext()
-            for entry in await _end_of_path(self.runtime.storage, tip):
+            for entry in await end_of_path(self.runtime.storage, tip):
                 _add_to_end(end, entry.id, entry.body)
             if not self._changed_since(tip, operation):
                 self._end = end
@@ -299,19 +295,3 @@ def _add_to_end(end: ModelContext, id: str, body: EntryBody) -> None:
     """Take an entry of which only open calls are asked: those of an answer that a compaction keeps stay open."""
     if not isinstance(body, Compaction) or begins_anew(body):
         end.add(id, body)
-
-
-async def _end_of_path(storage: SessionStorage, tip: str | None) -> list[Entry]:
-    """The newest entries of a path, oldest first, from the newest one on before which nothing counts."""
-    found: list[Entry] = []
-    limit = 1
-    while tip is not None:
-        rows = await storage.path(tip, limit=limit, after=found[-1].id if found else None)
-        for row in rows:
-            found.append(codec.entry_of(row.id, row.parent_id, row.seq, row.at, row.payload))
-            if begins_anew(found[-1].body):
-                return found[::-1]
-        if len(rows) < limit:
-            break
-        limit = END_PAGE
-    return found[::-1]

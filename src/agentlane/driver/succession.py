@@ -13,6 +13,7 @@ from agentlane.data.messages import UserMessage
 from agentlane.data.operations import Checkpoint, LaneConfig, OperationConfig, OperationMeta
 from agentlane.data.requests import RequestInfo, request_digest
 from agentlane.driver.amounts import all_fit, fitting_items, size_of, written
+from agentlane.driver.appending import repair
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.inbox import WaitingItem
 from agentlane.driver.lane_core import LaneCore
@@ -29,9 +30,10 @@ def open_next(lane: LaneCore, agent: Agent[Any, Any], draft: OperationDraft) -> 
     submitted = [item for item in left if item.item.submitted]
     if not submitted:
         return
+    start_tip = draft.path.tip
+    _repair(lane, draft)
     left, submitted = _fitting(draft, [item for item in left if not item.item.submitted], submitted)
     id = lane.runtime.ids.new()
-    start_tip = draft.path.tip
     for item in left:
         draft.path.place_item(item)
         draft.consume(item, "placed", id)
@@ -50,6 +52,19 @@ def open_next(lane: LaneCore, agent: Agent[Any, Any], draft: OperationDraft) -> 
     )
     config = _config(lane, agent)
     draft.succeed(OpenOperation(id, meta, config, Checkpoint(next="respond", trigger=inputs[-1])))
+
+
+def _repair(lane: LaneCore, draft: OperationDraft) -> None:
+    """Behind a navigation the lane may be in the middle of a batch: where it went, or where it stayed. # I10
+
+    One that places a summary has answered the calls there already, and every other operation does at its accept."""
+    if draft.operation.meta.navigate is None or draft.path.placed:
+        return
+    if not draft.path.moved:
+        repair(lane, draft.path)
+        return
+    for id, body, payload in draft.before_summary:
+        draft.path.place(id, body, payload)
 
 
 def _fitting(

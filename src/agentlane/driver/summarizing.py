@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from agentlane.agent import Agent
 from agentlane.data import codec
-from agentlane.data.entries import Compaction
-from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, TextPart
+from agentlane.data.entries import Compaction, Custom
+from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, TextPart, ToolResultMessage
 from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
+from agentlane.driver.bounded_path import end_of_path
 from agentlane.driver.counting import counter_of
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.lane_core import LaneCore
@@ -274,13 +275,21 @@ class Summaries:
         )
 
     async def _left_behind(self, tip: str, base: str | None) -> Sequence[Message]:
-        """What the model was shown of the path behind ``base``, but for a compaction of nothing that stands there."""
+        """What the model was shown of the path behind ``base``, but for a compaction of nothing that stands there.
+
+        Results at its beginning come with the answer that they are for, which is before ``base`` or is it."""
         storage = self._lane.runtime.storage
         rows = [row for row in reversed(await storage.path(tip, stop_at=base)) if row.id != base]
         here = {None, *(row.id for row in rows)}
+        bodies = [codec.BODY.decode(row.payload, f"entry {row.id}") for row in rows]
         context = ModelContext(self._lane.project)
-        for row in rows:
-            body = codec.BODY.decode(row.payload, f"entry {row.id}")
+        first = next((body for body in bodies if not isinstance(body, Custom)), None)
+        if isinstance(first, ToolResultMessage):
+            for entry in await end_of_path(storage, base):
+                context.add(entry.id, entry.body)
+            if context.open_calls() is None:
+                context = ModelContext(self._lane.project)
+        for row, body in zip(rows, bodies, strict=True):
             if isinstance(body, Compaction) and (body.kept_from not in here or not context.view()):
                 continue  # it keeps all that came behind ``base``, and its summary is of what came before
             context.add(row.id, body)
