@@ -292,7 +292,8 @@ async def _look_first(info: BeforeNavigation[Any]) -> None:
 
 def _check_left(history: History[Any]) -> None:
     check_effects(history)
-    _words(history, "op-3", has=["beta", "second"], lacks=["alpha", "gamma", "third"])
+    # A result that is left comes with the answer that asked for it, and nothing else of what both paths have.
+    _words(history, "op-3", has=["beta", "second"], lacks=["first", "gamma", "third"])
 
 
 LEFT = Scenario(
