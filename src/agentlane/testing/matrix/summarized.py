@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlane.data import addresses, codec
-from agentlane.data.entries import BranchSummary, Compaction, Entry
+from agentlane.data.entries import BranchSummary, Compaction, Custom, Entry
 from agentlane.data.messages import Message
 from agentlane.data.operations import Summarizing
 from agentlane.data.requests import Compact, Navigate
@@ -20,7 +20,7 @@ from agentlane.machine.summaries import checked_summary
 from agentlane.testing.decoded import state_of
 from agentlane.testing.matrix.history import History
 from agentlane.testing.matrix.oracle import Verdict, shown
-from agentlane.testing.matrix.story import Aside, Chapter, Step
+from agentlane.testing.matrix.story import Aside, Chapter, Step, is_kept
 from agentlane.testing.matrix.witness import Asked
 
 
@@ -195,19 +195,38 @@ def _told(asked: Asked) -> tuple[str, list[Message]]:
 def _check_moves(history: History[Any]) -> Iterator[str]:
     """A lane that takes a summary along moves in the commit that places it, and not before."""
     requests = requests_of(history)
+    entries: dict[str, InsertEntry] = {}
     open_now: dict[str, str] = {}
     for commit, _ in history.trace.commits():
+        placed = [write for write in commit.writes if isinstance(write, InsertEntry)]
         values = [write for write in commit.writes if isinstance(write, SetValue)]
+        entries.update((write.id, write) for write in placed)
         for write in values:
             if write.address.namespace == addresses.OP_META:
                 asked, meta = requests.get(write.address.key), codec.META.decode(write.payload, "op.meta")
-                if isinstance(asked, Navigate) and asked.summarize and meta.base != meta.start_tip:
+                if isinstance(asked, Navigate) and asked.summarize and _leaves(entries, meta.start_tip, meta.base):
                     open_now[meta.lane] = write.address.key
+        ended = [codec.RESULT.decode(each.payload, "result") for each in values if _is_result(each)]
+        stayed = {record.operation_id for record in ended if record.status != "completed"}
         for write in values:
-            if write.address.namespace == addresses.BRANCH_TIP and (id := open_now.get(write.address.key)) is not None:
-                placed = [each.payload for each in commit.writes if isinstance(each, InsertEntry)]
-                if not any(isinstance(codec.BODY.decode(each, "entry"), BranchSummary) for each in placed):
-                    yield f"operation {id} moved its lane without the summary of what it left"
-        for write in values:
-            if write.address.namespace == addresses.RESULT:
-                open_now = {lane: id for lane, id in open_now.items() if id != write.address.key}
+            id = open_now.get(write.address.key) if write.address.namespace == addresses.BRANCH_TIP else None
+            if id is None or id in stayed:  # what moves the tip then is the next operation's prompt
+                continue
+            if not any(isinstance(codec.BODY.decode(each.payload, "entry"), BranchSummary) for each in placed):
+                yield f"operation {id} moved its lane without the summary of what it left"
+        over = {record.operation_id for record in ended}
+        open_now = {lane: id for lane, id in open_now.items() if id not in over}
+
+
+def _is_result(write: SetValue) -> bool:
+    return write.address.namespace == addresses.RESULT
+
+
+def _leaves(entries: Mapping[str, InsertEntry], tip: str | None, base: str | None) -> bool:
+    """Whether a model is shown something of what stands behind ``base``, as far as a path tells without its agent."""
+    while tip is not None and tip != base and (entry := entries.get(tip)) is not None:
+        body = codec.BODY.decode(entry.payload, "entry")
+        if not isinstance(body, Custom | Compaction) and is_kept(body) and getattr(body, "content", True):
+            return True
+        tip = entry.parent_id
+    return False
