@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentlane import Agent, InvalidDefinition, Prompt, agent_tool, hook, tool
-from agentlane.testing import CrashMatrixError, Depth, History, Life, Scenario, ScriptedModel, call, crash_matrix
+from agentlane import Agent, InvalidDefinition, Navigate, Prompt, agent_tool, hook, tool
+from agentlane.testing import CrashMatrixError, Depth, History, Life, Scenario, ScriptedModel, call, crash_matrix, fail
 
 FEW = Depth(every=7, again=0)
 
@@ -109,3 +109,27 @@ async def test_hooks_of_an_agent_that_is_a_tool_count() -> None:
         return Agent("a", model=script, tools=[agent_tool(kid, name="kid", description="d")])
 
     assert (await crash_matrix(Scenario("hooked child", agent=agent), stores=["memory"], depth=Depth(again=0))).passed
+
+
+@pytest.mark.parametrize("submits", [False, True], ids=["nothing is left", "it stays"])
+async def test_a_navigation_is_without_a_summary_where_it_need_not_have_one(submits: bool) -> None:
+    """Where an application's entry alone is left nothing is asked; a lane that stays goes on with what was said."""
+
+    async def act(life: Life[None]) -> None:
+        lane = await life.lane()
+        await lane.accept(Prompt("go"), operation_id="op-1")
+        await lane.drive("op-1")
+        first = await lane.entries(newest_first=False)
+        if not submits and life.number == 1:
+            await lane.append_custom("note", {})
+        await lane.accept(Navigate(first[0 if submits else 1].id, summarize=True), operation_id="op-2")
+        if submits:
+            await lane.submit("on", request_id="r")
+        await lane.drive("op-2")
+        await lane.resume()
+
+    model = ["one", "two"]
+    scenario = Scenario(
+        "s", agent=lambda life: Agent(model=ScriptedModel(model, summaries=[fail("invalid_request")])), act=act
+    )
+    assert (await crash_matrix(scenario, stores=["memory"], only="")).passed
