@@ -245,7 +245,8 @@ def hook(point: HookPoint, function: Callable[[Any], Any], *, on_error: OnError 
     - ``before_finish`` (``BeforeFinish``), before a run completes: one message or several, and the run goes on.
 
     - ``before_navigation`` (``BeforeNavigation``), before a lane moves: ``Block(reason)``. It is asked in the task that
-      calls ``navigate`` or ``rewind``, which ends with ``InvalidNavigation`` if it says so, or fails.
+      calls ``navigate`` or ``rewind``, which ends with ``InvalidNavigation`` if it says so, or fails; of a navigation
+      that is an operation when that is driven, which fails with the code ``navigation_refused`` then.
     - ``before_compaction`` (``BeforeCompaction``), before something is summarized: ``SummaryText(text)``, which is the
       summary then, or ``Decline(reason)``. Where a request was too long the run fails then, and a compaction or
       navigation that somebody asked for fails; before a request that would be too long the run goes on as it is.

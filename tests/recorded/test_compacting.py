@@ -169,7 +169,7 @@ async def test_behind_each_entry(
     caplog.set_level(logging.ERROR, logger="agentlane")  # a torn tail is cut off at some deaths, and said so
     number = BACKENDS.index(backend)
     seen = Seen(kills=KILLS if whole else FEW_KILLS, first=0 if whole else number * 5)
-    pieces = rows_in_pieces() if whole and backend != "memory" else [rows()]
+    pieces = rows_in_pieces() if whole else [rows()]
     for piece, given in enumerate(pieces):
         folder = tmp_path / str(piece)
         folder.mkdir()
