@@ -157,17 +157,13 @@ class Agent(Generic[Deps, Output]):
             max_time_ms=_bound("max_time_ms", max_time_ms),
             max_identical_calls=_bound("max_identical_calls", max_identical_calls),
         )
-        self.approval_expires_ms = (
-            None if approval_expires_ms is None else _at_least("approval_expires_ms", approval_expires_ms, 1)
-        )
+        self.approval_expires_ms = _bound("approval_expires_ms", approval_expires_ms)
         self.output: OutputType[Output] | None = None if output is None else OutputType(output)
         self.max_output_retries = _at_least("max_output_retries", max_output_retries, 0)
         self.steering = _place_mode("steering", steering)
         self.follow_ups = _place_mode("follow_ups", follow_ups)
         self.compaction = self._checked_compaction(compaction)
-        if token_counter is not None and not callable(token_counter):
-            raise InvalidDefinition(f"agent {self.name!r}: token_counter={token_counter!r} must be a function")
-        self.token_counter = token_counter
+        self.token_counter = self._checked_counter(token_counter)
         self.models: dict[ModelIdentity, Model] = {}
         chosen: tuple[Any, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)
         if not chosen:
@@ -313,6 +309,11 @@ class Agent(Generic[Deps, Output]):
             max_summary_tokens=_at_least("compaction.max_summary_tokens", policy.max_summary_tokens, 1),
             instructions=clean_text(policy.instructions, "compaction.instructions"),
         )
+
+    def _checked_counter(self, counter: TokenCounter | None) -> TokenCounter | None:
+        if counter is not None and not callable(counter):
+            raise InvalidDefinition(f"agent {self.name!r}: token_counter={counter!r} must be a function")
+        return counter
 
     def _checked_tools(self, tools: Sequence[Any]) -> dict[str, Tool[Any, Any]]:
         checked: dict[str, Tool[Any, Any]] = {}

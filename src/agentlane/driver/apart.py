@@ -19,6 +19,7 @@ from agentlane.driver.appending import repair
 from agentlane.driver.bounded_path import END_PAGE
 from agentlane.driver.draft import PathDraft
 from agentlane.driver.lane_core import LaneCore
+from agentlane.driver.navigating import known_entry
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.summarizing import Summaries
@@ -75,12 +76,8 @@ def request_digest(lane: str, request: Compact | Navigate) -> str:
 async def look_aside(lane: LaneCore, request: Navigate) -> Aside:
     """Where the path that is left parts from the one to the target; ``InvalidNavigation`` for an unknown target."""
     tip = lane.tip
-    if request.to is not None and (await lane.runtime.storage.entries([request.to]))[0] is None:
-        raise InvalidNavigation(
-            f"no entry {request.to!r} is in session {lane.runtime.session_id!r}; a lane can go to entries of its own "
-            "session",
-            entry_id=request.to,
-        )
+    if request.to is not None:
+        await known_entry(lane.runtime, request.to)
     base = await _base(lane.runtime, tip, request.to)
     return Aside(tip, base, request.summarize and tip is not None and await _shows(lane, tip, base))
 

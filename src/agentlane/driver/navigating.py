@@ -37,7 +37,7 @@ class _Again(NamedTuple):
 async def navigate(lane: LaneCore, agent: Agent[Any, Any], to: str | None, label: str | None) -> NavigateResult:
     """Move the tip. See ``AgentLane.navigate``."""
     lane.check_writable()
-    target = None if to is None else await _known(lane.runtime, to)
+    target = None if to is None else await known_entry(lane.runtime, to)
     mark = _label(label)
     while True:
         tip, asked = lane.tip, await _ask(lane, agent, target, label, ())
@@ -170,7 +170,8 @@ async def _standing(lane: LaneCore, tip: str | None, before: str) -> tuple[str |
     return rows[-1].parent_id, tuple(messages)
 
 
-async def _known(runtime: Runtime, entry_id: str) -> str:
+async def known_entry(runtime: Runtime, entry_id: str) -> str:
+    """The id of an entry that a lane can go to; ``InvalidNavigation`` for any other."""
     text = id_text(entry_id)
     if text is None or (await runtime.storage.entries([text]))[0] is None:
         raise InvalidNavigation(
