@@ -460,3 +460,17 @@ async def test_a_compaction_of_nothing_that_is_left_is_no_part_of_what_is_left(s
     text = model.requests[asked].messages[0].content[0].text
     assert moved.summary is not None
     assert "u2" in text and "a2" in text and "Summary of" not in text
+
+
+async def test_a_lane_that_is_there_already_asks_no_hook(session: Session) -> None:
+    """As the plain move: nothing moves, so nobody can say that it must not."""
+    asked: list[str | None] = []
+    refusing = hook("before_navigation", lambda info: (asked.append(info.to), Block("no"))[1])
+    lane = await session.lane("main", Agent(model=ScriptedModel(["a1"]), hooks=[refusing]))
+    await lane.run("u1")
+
+    stayed = await lane.run(Navigate(lane.tip(), "here"))
+    moved = await lane.run(Navigate(None))
+
+    assert (stayed.status, await session.label(str(lane.tip()))) == ("completed", "here")
+    assert (moved.status, moved.code, asked) == ("failed", "navigation_refused", [None])

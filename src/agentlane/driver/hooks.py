@@ -242,7 +242,8 @@ class Gates:
         summarizes = isinstance(verdict, planning.AskSummary) and isinstance(state, Checkpoint)
         if (asks or summarizes) and self._before_run and _is_first(state):
             silent.append((_RUN, self._ask_run))
-        leaves = self._operation.meta.navigate is not None and bool(self._before_navigation)
+        navigate = self._operation.meta.navigate
+        leaves = bool(self._before_navigation) and navigate is not None and navigate.to != self._lane.tip
         if leaves and (summarizes or isinstance(verdict, planning.Navigate)):
             silent.append((_NAVIGATION, self._ask_navigation))
         if summarizes and self._before_compaction and isinstance(state, Checkpoint):
