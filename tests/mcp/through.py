@@ -2,14 +2,18 @@
 
 import json
 import os
+import select
 import socket
 import sys
+from contextlib import suppress
 
 with socket.socket(socket.AF_UNIX) as zygote:
     zygote.connect(os.environ["ZYGOTE"])
     passed_on = {key: os.environ[key] for key in ("NOTES", "FOLDER") if key in os.environ}
-    asked = {"arguments": sys.argv[1:], "environment": passed_on}
+    asked = {"arguments": sys.argv[1:], "environment": passed_on, "tell": True}
     socket.send_fds(zygote, [json.dumps(asked).encode()], [0, 1, 2])
     for descriptor in (0, 1):
         os.close(descriptor)
-    zygote.recv(1)  # ends with the server
+    pid = int(zygote.makefile().readline())
+    with suppress(ProcessLookupError):
+        select.select([os.pidfd_open(pid)], [], [])  # ends with the server

@@ -1,7 +1,8 @@
 """Makes processes for the tests by forking: ``zygote.py SOCKET``. The SDK is imported once, and not once for each.
 
 Who connects to SOCKET hands over three descriptors, to be the process's input, output and errors, and its arguments and
-environment as JSON. The connection ends when the process does, and the process when the connection does.
+environment as JSON. The connection ends when the process does, and the process when the connection does. Who asks with
+``tell`` is told the process's number first: the end of the connection comes a moment before that of the process.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ def main(path: str) -> None:
     while True:
         asked, _ = listening.accept()
         data, descriptors, _, _ = socket.recv_fds(asked, 1 << 16, 3)
-        if os.fork() == 0:
+        wanted = json.loads(data)
+        pid = os.fork()
+        if pid == 0:
             listening.close()
-            become(json.loads(data), descriptors, asked)
+            become(wanted, descriptors, asked)
+        if wanted.get("tell"):
+            asked.sendall(f"{pid}\n".encode())
         for each in descriptors:
             os.close(each)
         asked.close()
