@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlane.errors import InvalidMessage
 
@@ -51,6 +52,13 @@ def checked_usage(usage: object, path: str = "usage") -> Usage:
 
 
 COUNT_MAX = 2**63 - 1
+
+
+def reported_usage(usage: object, path: str = "usage") -> Usage:
+    """``checked_usage`` of what a model says it charged; a count below zero is unknown, since totals never fall."""
+    known = checked_usage(usage, path)
+    below = [name for name in known.__struct_fields__ if (getattr(known, name) or 0) < 0]
+    return replace(known, **dict.fromkeys(below)) if below else known
 
 
 UsageKind: TypeAlias = Literal["attempt", "adjustment", "summary"]

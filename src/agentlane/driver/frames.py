@@ -21,7 +21,7 @@ from agentlane.data.messages import (
 )
 from agentlane.data.partial import ShownPart, joined, shown_content
 from agentlane.data.requests import checked_time
-from agentlane.data.usage import Usage, checked_usage
+from agentlane.data.usage import Usage, reported_usage
 from agentlane.errors import InvalidMessage
 
 PartKind: TypeAlias = Literal["text", "thinking", "tool_call"]
@@ -73,7 +73,7 @@ class FrameLog:
             frame = PartEnd(index=frame.index, part=streamed_part(frame.part))
             self._part(frame.index, "text", "", "").whole = frame.part
         elif isinstance(frame, UsageSeen):
-            self.usage = checked_usage(frame.usage, "stream.usage")
+            self.usage = reported_usage(frame.usage, "stream.usage")
         else:
             raise InvalidMessage(f"stream: {type(frame).__name__} is neither a frame nor the settled message")
         self._unsaved.append(frame)
@@ -128,7 +128,7 @@ def clean_answer(message: AssistantMessage, *, streamed: bool = False) -> Assist
         content=tuple(clean(part) for part in message.content),
         stop_reason=message.stop_reason,
         model=message.model,
-        usage=None if message.usage is None else checked_usage(message.usage, "answer.usage"),
+        usage=None if message.usage is None else reported_usage(message.usage, "answer.usage"),
         error=error,
         sent_at=checked_time(message.sent_at, "answer.sent_at"),
     )

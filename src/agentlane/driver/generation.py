@@ -13,7 +13,7 @@ from agentlane.agent import Agent, RunInfo
 from agentlane.data import codec
 from agentlane.data.border import clean_text
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Frame, ModelIdentity, StopReason
-from agentlane.data.usage import NOTHING_SENT, Usage, checked_usage
+from agentlane.data.usage import NOTHING_SENT, Usage, reported_usage
 from agentlane.driver.effects import EffectMark, WaitNode
 from agentlane.driver.effects import StopReason as StopEffect
 from agentlane.driver.frames import FrameLog, clean_answer
@@ -401,7 +401,7 @@ def _copied(message: AssistantMessage) -> AssistantMessage:
 def _known(usage: Usage) -> Usage | None:
     """Usage that an adapter reported with its failure; what it garbled is unknown."""
     try:
-        return checked_usage(usage, "usage")
+        return reported_usage(usage, "usage")
     except InvalidMessage:
         return None
 
