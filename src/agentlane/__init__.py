@@ -76,6 +76,8 @@ from agentlane.data.streaming import (
     CallWaiting,
     Retrying,
     Shown,
+    SummaryEnded,
+    SummaryStarted,
     TextDelta,
     ThinkingDelta,
 )
@@ -304,6 +306,8 @@ __all__ = [
     "StoreBusy",
     "StoreOwned",
     "StreamItem",
+    "SummaryEnded",
+    "SummaryStarted",
     "SummaryText",
     "SystemClock",
     "Template",

@@ -7,14 +7,14 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from agentlane.data.entries import Entry
+from agentlane.data.entries import BranchSummary, Compaction, Entry
 from agentlane.data.events import AnswerShown, EntryAdded, Event, LaneSnapshot, OperationSettled, Resnapshot
 from agentlane.data.inspection import CallRecord, Operation
 from agentlane.data.messages import AssistantMessage, PartDelta, PartEnd, PartStart, TextPart, ThinkingPart
 from agentlane.data.messages import ToolResultMessage as Result
 from agentlane.data.operations import SummaryReason
 from agentlane.data.partial import PartialAnswer
-from agentlane.data.results import Settled
+from agentlane.data.results import OperationResult, Settled
 from agentlane.data.streaming import (
     Aborting,
     AnswerEnded,
@@ -25,6 +25,8 @@ from agentlane.data.streaming import (
     CallWaiting,
     Retrying,
     Shown,
+    SummaryEnded,
+    SummaryStarted,
     TextDelta,
     ThinkingDelta,
 )
@@ -166,6 +168,7 @@ class Telling:
         self._progress: dict[str, object] = {}
         self._ended: set[str] = set()
         self._retrying: tuple[int, int, SummaryReason | None] | None = None
+        self._summarizing = False
         self._aborting = False
         self.settled = False
 
@@ -179,8 +182,7 @@ class Telling:
         elif isinstance(event, EntryAdded):
             self._entry(found, event.entry)
         elif isinstance(event, OperationSettled):
-            found.append(Settled(event.result))
-            self.settled = True
+            self._end(found, event.result)
         elif snapshot.operation is not None:
             self._operation(found, snapshot, snapshot.operation)
         return found
@@ -197,9 +199,14 @@ class Telling:
                 self._partial(found, snapshot.answer)
             self._operation(found, snapshot, operation)
         elif snapshot.last_result is not None and snapshot.last_result.operation_id == self._id:
-            found.append(Settled(snapshot.last_result))
-            self.settled = True
+            self._end(found, snapshot.last_result)
         return found
+
+    def _end(self, found: list[Shown], result: OperationResult) -> None:
+        if self._summarizing:  # what a navigation summarizes is on the path that it moves to
+            self._summary_ended(found, result.summary, None if result.summary is None else result.text)
+        found.append(Settled(result))
+        self.settled = True
 
     def _frames(self, found: list[Shown], event: AnswerShown) -> None:
         answer = self._answers.setdefault(event.response_id, _Answer())
@@ -232,11 +239,18 @@ class Telling:
                     found.append(CallRequested(call_id=id, tool=call.name, arguments=call.arguments))
         elif isinstance(body, Result):
             self._call_ended(found, entry.id, body)
+        elif isinstance(body, Compaction | BranchSummary):
+            self._summary_ended(found, entry.id, body.summary)
 
     def _operation(self, found: list[Shown], snapshot: LaneSnapshot, operation: Operation) -> None:
         if operation.cancel_requested_at is not None and not self._aborting:
             self._aborting = True
             found.append(Aborting(requested_at=operation.cancel_requested_at))
+        if operation.summarizing is not None and not self._summarizing:
+            self._summarizing = True
+            found.append(SummaryStarted(reason=operation.summarizing))
+        elif operation.summarizing is None and self._summarizing:
+            self._summary_ended(found, None, None)
         for call in operation.calls:
             self._call(found, snapshot, call)
         if operation.not_before is not None and operation.last_error is not None:
@@ -262,6 +276,10 @@ class Telling:
         message = snapshot.staged.get(call.call_id)
         if message is not None:
             self._call_ended(found, call.call_id, message)
+
+    def _summary_ended(self, found: list[Shown], id: str | None, summary: str | None) -> None:
+        self._summarizing = False
+        found.append(SummaryEnded(entry_id=id, summary=summary))
 
     def _call_ended(self, found: list[Shown], id: str, message: Result) -> None:
         if id not in self._ended:

@@ -24,6 +24,8 @@ from agentlane import (
     RetryReason,
     Session,
     Settled,
+    SummaryEnded,
+    SummaryStarted,
     Waiting,
 )
 from agentlane.data.usage import Usage
@@ -226,6 +228,7 @@ async def test_a_stream_tells_of_the_wait(session: Session, clock: ManualClock) 
             if isinstance(item, Retrying):
                 clock.advance(5_000)
     await driving
-    [retrying] = [each for each in told if isinstance(each, Retrying)]
-    assert (retrying.attempt, retrying.error.code) == (2, "overloaded")
-    assert isinstance(told[-1], Settled)
+    started, retrying, ended, settled = told
+    assert started == SummaryStarted(reason="manual")
+    assert isinstance(retrying, Retrying) and (retrying.attempt, retrying.error.code) == (2, "overloaded")
+    assert isinstance(settled, Settled) and ended == SummaryEnded(entry_id=settled.result.summary, summary="S1")

@@ -9,6 +9,7 @@ from msgspec import Struct
 from agentlane.data.approvals import Approval
 from agentlane.data.inspection import CallStatus
 from agentlane.data.messages import AssistantMessage, ErrorInfo, ToolResultMessage, UserPart
+from agentlane.data.operations import SummaryReason
 from agentlane.data.results import Settled
 
 
@@ -74,6 +75,22 @@ class CallEnded(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", 
     message: ToolResultMessage
 
 
+class SummaryStarted(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", tag="summary_started"):
+    """A summary is being written, because of ``reason``. Nothing of it is shown before it is whole."""
+
+    reason: SummaryReason
+
+
+class SummaryEnded(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", tag="summary_ended"):
+    """No summary is being written any more: ``summary`` is the entry ``entry_id`` now, or both are None if none came.
+
+    One that was placed before somebody joined, and one that a hook gave, ends without having started.
+    """
+
+    entry_id: str | None = None
+    summary: str | None = None
+
+
 class Retrying(Struct, frozen=True, gc=False, kw_only=True, tag_field="shown", tag="retrying"):
     """The answer, or a summary that comes before it, failed; attempt number ``attempt`` is made when the clock reaches
     ``not_before``."""
@@ -98,6 +115,8 @@ Shown: TypeAlias = (
     | CallWaiting
     | CallProgress
     | CallEnded
+    | SummaryStarted
+    | SummaryEnded
     | Retrying
     | Aborting
     | Settled
