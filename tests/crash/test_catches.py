@@ -27,7 +27,7 @@ from agentlane.driver.draft import OperationDraft
 from agentlane.driver.steps import Steps
 from agentlane.driver.tool_results import seal_message
 from agentlane.ids import derive
-from agentlane.machine import planning, table
+from agentlane.machine import planning, table, verdicts
 from agentlane.machine.context import ModelContext
 from agentlane.machine.facts import (
     Interrupted,
@@ -180,7 +180,7 @@ def a_replay_is_not_asked_about(patch: Patch) -> None:
         for index, each in enumerate(state.calls):
             lost = isinstance(each, EffectPending) and index not in view.live
             if lost and each.policy == "ask" and each.replays == 0 and not view.live:
-                return planning.ReplayCall(index, "safe")
+                return verdicts.ReplayCall(index, "safe")
         return known(state, view, rules)
 
     def intend(before: Any, state: Tools, fact: ReplayIntended, rules: Any) -> Step:

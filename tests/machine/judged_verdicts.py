@@ -26,14 +26,15 @@ from agentlane.data.operations import (
     WaitingExternal,
     WaitingQuestion,
 )
-from agentlane.machine.planning import (
+from agentlane.machine.planning import CallView, SummaryView, View
+from agentlane.machine.rules import Rules
+from agentlane.machine.verdicts import (
     AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
     AskSummary,
     AwaitAnswers,
-    CallView,
     DriveChildren,
     DropRequest,
     DropSummary,
@@ -53,12 +54,9 @@ from agentlane.machine.planning import (
     SettledWithout,
     SleepUntil,
     StartCalls,
-    SummaryView,
     TakeSummary,
     Verdict,
-    View,
 )
-from agentlane.machine.rules import Rules
 from tests.machine.promises import broken, hold
 from tests.machine.world import LIVE, World, may_run_again, may_run_again_by_a_yes, may_start_with_an_answer
 

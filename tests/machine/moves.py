@@ -61,14 +61,15 @@ from agentlane.machine.facts import (
     SummaryInterrupted,
     SummaryRefused,
 )
-from agentlane.machine.planning import (
+from agentlane.machine.planning import CallView, SummaryView, View, Waiting
+from agentlane.machine.rules import Rules
+from agentlane.machine.verdicts import (
     AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
     AskSummary,
     AwaitAnswers,
-    CallView,
     DriveChildren,
     DropRequest,
     DropSummary,
@@ -87,13 +88,9 @@ from agentlane.machine.planning import (
     SettleCalls,
     SleepUntil,
     StartCalls,
-    SummaryView,
     TakeSummary,
     Verdict,
-    View,
-    Waiting,
 )
-from agentlane.machine.rules import Rules
 from tests.machine.build import CORRECTION, INVALID, LIMIT, result
 from tests.machine.judged_steps import world_after
 from tests.machine.judged_verdicts import check_told, check_verdict

@@ -47,7 +47,9 @@ from agentlane.machine.facts import (
     StageResult,
     Step,
 )
-from agentlane.machine.planning import (
+from agentlane.machine.planning import View
+from agentlane.machine.rules import Rules
+from agentlane.machine.verdicts import (
     AskApprovals,
     AskModel,
     DriveChildren,
@@ -60,9 +62,7 @@ from agentlane.machine.planning import (
     SettleCalls,
     StartCalls,
     Verdict,
-    View,
 )
-from agentlane.machine.rules import Rules
 from tests.machine.moves import Machine
 from tests.machine.promises import Promise
 

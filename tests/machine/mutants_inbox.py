@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from agentlane.data.operations import Checkpoint
 from agentlane.machine.facts import PlaceItems, QueuedPlaced, Step
-from agentlane.machine.planning import PlaceQueued, Verdict, View, Waiting
+from agentlane.machine.planning import View, Waiting
+from agentlane.machine.verdicts import PlaceQueued, Verdict
 from tests.machine.moves import Machine
 from tests.machine.mutants import Bug, after_of, said, seen, told, when, without
 

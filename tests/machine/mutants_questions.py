@@ -26,16 +26,9 @@ from agentlane.machine.facts import (
     QuestionsAsked,
     Step,
 )
-from agentlane.machine.planning import (
-    AskApprovals,
-    Idle,
-    ReplayCall,
-    SettleCalls,
-    StartCalls,
-    Verdict,
-    View,
-)
+from agentlane.machine.planning import View
 from agentlane.machine.rules import Rules
+from agentlane.machine.verdicts import AskApprovals, Idle, ReplayCall, SettleCalls, StartCalls, Verdict
 from tests.machine.moves import Machine
 from tests.machine.mutants import Bug, given, said, seen, told, with_calls, with_views, without
 

@@ -29,7 +29,9 @@ from agentlane.machine.facts import (
     SummaryInterrupted,
     SummaryRefused,
 )
-from agentlane.machine.planning import (
+from agentlane.machine.planning import View, Waiting
+from agentlane.machine.rules import Rules
+from agentlane.machine.verdicts import (
     AskModel,
     AskSummary,
     DropSummary,
@@ -38,10 +40,7 @@ from agentlane.machine.planning import (
     RecoverSummary,
     RefuseSummary,
     Verdict,
-    View,
-    Waiting,
 )
-from agentlane.machine.rules import Rules
 from tests.machine.moves import Machine
 from tests.machine.mutants import Bug, after_of, attempts, given, limits, said, seen, told, when, without
 from tests.machine.world import OVERFLOW

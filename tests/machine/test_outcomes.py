@@ -16,7 +16,7 @@ from agentlane.machine.outcomes import (
     interrupted,
     settled_without,
 )
-from agentlane.machine.planning import SettledWithout
+from agentlane.machine.verdicts import SettledWithout
 from tests.machine.build import call
 
 SAVED: tuple[UserPart, ...] = (TextPart(text="row 1"), TextPart(text="row 2"))

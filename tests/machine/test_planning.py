@@ -32,14 +32,14 @@ from agentlane.data.operations import (
     WaitingExternal,
     WaitingQuestion,
 )
-from agentlane.machine.planning import (
+from agentlane.machine.planning import CallView, SummaryView, View, Waiting, plan
+from agentlane.machine.verdicts import (
     AskAgain,
     AskApprovals,
     AskModel,
     AskPredicates,
     AskSummary,
     AwaitAnswers,
-    CallView,
     DriveChildren,
     DropRequest,
     DropSummary,
@@ -58,12 +58,8 @@ from agentlane.machine.planning import (
     SettleCalls,
     SleepUntil,
     StartCalls,
-    SummaryView,
     TakeSummary,
     Verdict,
-    View,
-    Waiting,
-    plan,
 )
 from tests.machine.build import ANSWER, CORRECTION, GONE, INVALID, LIMIT, OVERLOADED, REFUSED, rules, tools
 

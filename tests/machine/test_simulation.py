@@ -33,9 +33,10 @@ from agentlane.machine.facts import (
     RunCall,
     StageResult,
 )
-from agentlane.machine.planning import AwaitAnswers, CallView, Idle, ReplayCall, SettleCalls, StartCalls, View, plan
+from agentlane.machine.planning import CallView, View, plan
 from agentlane.machine.rules import Rules
 from agentlane.machine.table import step
+from agentlane.machine.verdicts import AwaitAnswers, Idle, ReplayCall, SettleCalls, StartCalls
 from tests.machine.build import result, rules, tools
 
 STEPS_MAX = 200

@@ -25,8 +25,9 @@ from agentlane.machine.facts import (
     SummaryInterrupted,
     SummaryRefused,
 )
-from agentlane.machine.planning import AskModel, SummaryView, View, Waiting, plan
+from agentlane.machine.planning import SummaryView, View, Waiting, plan
 from agentlane.machine.table import step
+from agentlane.machine.verdicts import AskModel
 from tests.machine.build import GONE, LATER, LIMIT, OVERLOADED, REFUSED, answer, rules
 
 RULES = rules()

@@ -11,7 +11,7 @@ from agentlane.data.operations import EffectResumed
 from agentlane.driver import answering
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.notes import CallNotes
-from agentlane.machine import planning, table
+from agentlane.machine import planning, table, verdicts
 from tests.stateful.defect import Defect, above_stores
 from tests.stateful.programs import Abort, Accept, Call, Drive, Kill, Program, Reply, Run
 from tests.stateful.questions import Answer
@@ -52,9 +52,9 @@ def _never_started(patch: pytest.MonkeyPatch) -> None:
 
     def forgetting(state: Any, view: Any) -> Any:
         verdict = plan(state, view)
-        if not isinstance(verdict, planning.SettleCalls):
+        if not isinstance(verdict, verdicts.SettleCalls):
             return verdict
-        return planning.SettleCalls(tuple((index, "not_started") for index, _ in verdict.calls))
+        return verdicts.SettleCalls(tuple((index, "not_started") for index, _ in verdict.calls))
 
     patch.setattr(planning, "_plan_cancelled", forgetting)
 

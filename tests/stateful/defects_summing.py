@@ -12,7 +12,7 @@ from agentlane.driver import apart
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.summarizing import Summaries, Wanted
 from agentlane.driver.summary_steps import SummarySteps
-from agentlane.machine import compaction, planning, summarizing, table
+from agentlane.machine import compaction, planning, summarizing, table, verdicts
 from agentlane.machine.context import ModelContext
 from agentlane.machine.facts import SummaryInterrupted
 from tests.stateful.defect import Defect, above_stores
@@ -129,7 +129,7 @@ def _hook_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 def _summary_under_an_abort(patch: pytest.MonkeyPatch) -> None:
     def on(state: Any, view: Any) -> Any:
-        return planning.AskSummary(state.reason)
+        return verdicts.AskSummary(state.reason)
 
     patch.setattr(planning, "_plan_next_summary", on)
 

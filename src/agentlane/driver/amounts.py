@@ -13,7 +13,7 @@ from agentlane.driver.inbox import WaitingItem, due
 from agentlane.driver.tool_results import Sealed
 from agentlane.errors import PayloadTooLarge
 from agentlane.machine.facts import QueuedPlaced
-from agentlane.machine.planning import Finish, PlaceQueued, Verdict
+from agentlane.machine.verdicts import Finish, PlaceQueued, Verdict
 
 COMMIT_BYTES = 32 << 20
 """From here on what else there is waits for the next commit. With one result more (``tool_results.RESULT_BYTES_MAX``)

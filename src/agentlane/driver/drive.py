@@ -18,7 +18,7 @@ from agentlane.driver.runtime import Runtime
 from agentlane.driver.steps import Steps, StopMode
 from agentlane.driver.views import Resolver
 from agentlane.errors import DriveInterrupted, SessionClosed, StoreBusy
-from agentlane.machine import planning
+from agentlane.machine import verdicts
 from agentlane.machine.facts import DriveChild
 
 
@@ -105,13 +105,13 @@ class Pass:
                 if self.operation.result is not None:
                     self._observers.tell(Settled(self.operation.result))
                     return
-                if isinstance(verdict, planning.DriveChildren):
+                if isinstance(verdict, verdicts.DriveChildren):
                     for index in verdict.indices:
                         self._effects.start(DriveChild(index))
-                elif isinstance(verdict, planning.SleepUntil):
+                elif isinstance(verdict, verdicts.SleepUntil):
                     if not await self._sleep(verdict.at, self._steps.limits):
                         return
-                elif isinstance(verdict, planning.AwaitAnswers):
+                elif isinstance(verdict, verdicts.AwaitAnswers):
                     await self._effects.notes.flush()  # the pass may end here, and nothing is to be lost by that
                     if not await self._sleep(self._next_wake()):
                         return

@@ -49,7 +49,7 @@ from agentlane.hooks import (
     SummaryText,
 )
 from agentlane.ids import FOLLOW_UPS_AT_ONCE, call_id, follow_up_id
-from agentlane.machine import planning
+from agentlane.machine import verdicts
 from agentlane.machine.table import asks_at_once
 
 Place: TypeAlias = tuple[HookPoint, str, int]
@@ -195,7 +195,7 @@ class Gates:
 
     # Asking.
 
-    def stand_before(self, verdict: planning.Verdict, draft: OperationDraft, batch: Sequence[ResolvedCall]) -> bool:
+    def stand_before(self, verdict: verdicts.Verdict, draft: OperationDraft, batch: Sequence[ResolvedCall]) -> bool:
         """Whether hooks have to speak before this verdict is followed. They are asked if all before it is committed."""
         state = draft.state
         may_ask = draft.empty and not self._operation.abort_waiting
@@ -204,14 +204,14 @@ class Gates:
         if self._after_tool and may_ask:
             for index in self._operation.staged:
                 self._ask(("after_tool", state.answer, index), partial(self._ask_after, state, index, batch[index]))
-        if isinstance(verdict, planning.AwaitAnswers) and self._will_speak(draft):
+        if isinstance(verdict, verdicts.AwaitAnswers) and self._will_speak(draft):
             return True
         if not self._before_tool:
             return False
         match verdict:
-            case planning.StartCalls(starts, children):
+            case verdicts.StartCalls(starts, children):
                 asked = [*(index for index, _ in starts), *children]
-            case planning.AskPredicates(calls) | planning.AskApprovals(calls):
+            case verdicts.AskPredicates(calls) | verdicts.AskApprovals(calls):
                 asked = list(calls)
             case _:
                 return False
@@ -229,29 +229,29 @@ class Gates:
             ("after_tool", answer, index) not in self._said for index in draft.staged if self._after_tool
         )
 
-    def _stand_between(self, verdict: planning.Verdict, state: OperationState, may_ask: bool) -> bool:
+    def _stand_between(self, verdict: verdicts.Verdict, state: OperationState, may_ask: bool) -> bool:
         """The same between effects: before a request, and before the end, which comes behind all hooks."""
-        if self._overtaken and isinstance(verdict, planning.Finish | planning.Fail | planning.GiveUp):
+        if self._overtaken and isinstance(verdict, verdicts.Finish | verdicts.Fail | verdicts.GiveUp):
             return True
         silent: list[tuple[Place, Callable[[HookCaller], Awaitable[Any]]]] = []
-        asks = isinstance(verdict, planning.AskModel) or (
-            isinstance(verdict, planning.RecoverRequest)
+        asks = isinstance(verdict, verdicts.AskModel) or (
+            isinstance(verdict, verdicts.RecoverRequest)
             and isinstance(state, Generating)
             and asks_at_once(state, self._operation.rules)
         )
-        summarizes = isinstance(verdict, planning.AskSummary) and isinstance(state, Checkpoint)
+        summarizes = isinstance(verdict, verdicts.AskSummary) and isinstance(state, Checkpoint)
         if (asks or summarizes) and self._before_run and _is_first(state):
             silent.append((_RUN, self._ask_run))
         navigate = self._operation.meta.navigate
         leaves = bool(self._before_navigation) and navigate is not None and navigate.to != self._lane.tip
-        if leaves and (summarizes or isinstance(verdict, planning.Navigate)):
+        if leaves and (summarizes or isinstance(verdict, verdicts.Navigate)):
             silent.append((_NAVIGATION, self._ask_navigation))
         if summarizes and self._before_compaction and isinstance(state, Checkpoint):
             silent.append((self._summary_place(state), self._ask_compaction))
         if asks and self._before_request:
             place = _request_place(state, 1)
             silent.append((place, partial(self._ask_request, int(place[1]), place[2], state)))
-        answered = isinstance(verdict, planning.Finish) and bool(self._before_finish)
+        answered = isinstance(verdict, verdicts.Finish) and bool(self._before_finish)
         if answered and isinstance(state, Checkpoint) and state.next == "finish":
             silent.append((_finish_place(state), partial(self._ask_finish, state)))
         for place, ask in silent:

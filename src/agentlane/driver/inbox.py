@@ -11,7 +11,8 @@ from agentlane.data.entries import EntryBody
 from agentlane.data.inbox import QueuedInput, QueuedItem, QueuedKind, QueuedState, Receipt, queued_digest
 from agentlane.data.writes import DeleteValue, SetValue, Write
 from agentlane.errors import CorruptSession
-from agentlane.machine.planning import NOTHING_WAITS, PlaceQueued, Waiting
+from agentlane.machine.planning import NOTHING_WAITS, Waiting
+from agentlane.machine.verdicts import PlaceQueued
 
 RETURNED_KINDS: frozenset[QueuedKind] = frozenset({"steer", "follow_up"})
 """What an abort gives back: it was said to the operation that is aborted."""

@@ -42,7 +42,7 @@ from agentlane.driver.summary_steps import SummarySteps, is_apart
 from agentlane.driver.tool_results import Sealed, seal_message
 from agentlane.driver.views import ResolvedCall, Resolver, fallback_of, resolve_model
 from agentlane.ids import call_id
-from agentlane.machine import planning
+from agentlane.machine import planning, verdicts
 from agentlane.machine.facts import (
     Answered,
     ApprovalsAsked,
@@ -85,7 +85,7 @@ STEPS_MAX = 100_000
 """Steps that one commit may merge; more of them means that the machine makes no progress."""
 
 
-_INTENTS = (planning.AskModel, planning.AskSummary, planning.StartCalls, planning.ReplayCall)
+_INTENTS = (verdicts.AskModel, verdicts.AskSummary, verdicts.StartCalls, verdicts.ReplayCall)
 _REQUESTS = (RequestModel, RequestSummary)
 _WITH_MODEL = (Generating, RetryWait, Summarizing, SummaryWait)
 
@@ -118,10 +118,10 @@ class Steps:
         retries = operation.config.output_retries
         self._output = OutputCheck(agent.output, retries) if agent.output and isinstance(retries, int) else None
 
-    def decide(self) -> Decision[planning.Verdict] | Done[planning.Verdict]:
+    def decide(self) -> Decision[verdicts.Verdict] | Done[verdicts.Verdict]:
         """One step of the operation, or how it waits. Called at the head of the line."""
         operation = self._operation
-        verdict: planning.Verdict = planning.Idle()
+        verdict: verdicts.Verdict = verdicts.Idle()
         full = False
         if operation.result is not None or self.stopping == "fault" or (self._effects.lost and self.stopping is None):
             return Done(verdict)
@@ -145,18 +145,18 @@ class Steps:
                     break
                 verdict = planning.plan(draft.state, self._view(draft), operation.rules)
                 if self._effects.gates is not None and self._waits_for_hooks(verdict, draft):
-                    verdict = planning.Idle()
+                    verdict = verdicts.Idle()
                     break
                 if isinstance(
-                    verdict, planning.Idle | planning.SleepUntil | planning.AwaitAnswers | planning.DriveChildren
+                    verdict, verdicts.Idle | verdicts.SleepUntil | verdicts.AwaitAnswers | verdicts.DriveChildren
                 ):
                     break
                 if is_full(draft, verdict) or is_apart(draft, verdict):
-                    full, verdict = True, planning.Idle()  # the next commit goes on with it
+                    full, verdict = True, verdicts.Idle()  # the next commit goes on with it
                     break
                 self._follow(verdict, draft)
                 if isinstance(verdict, _INTENTS):
-                    verdict = planning.Idle()  # what was just intended must report first
+                    verdict = verdicts.Idle()  # what was just intended must report first
                     break
             else:
                 raise RuntimeError(f"operation {operation.id} makes no progress at {draft.state!r}")
@@ -171,7 +171,7 @@ class Steps:
         children = [self._start_child(draft, each) for each in draft.children]
         more = full or bool(draft.left) or bool(held_back(draft))
 
-        def publish(commit: Commit) -> planning.Verdict:
+        def publish(commit: Commit) -> verdicts.Verdict:
             if operation.version != version:
                 raise RuntimeError(f"operation {operation.id}: a step was published on a state it was not made for")
             if answered is not None:
@@ -258,7 +258,7 @@ class Steps:
         facts = tuple(Outcome(index, each.message, each.terminate) for index, each in changed)
         self._take(draft, ReadyPlaced(facts, self._held(draft)), dict(changed))
 
-    def _waits_for_hooks(self, verdict: planning.Verdict, draft: OperationDraft) -> bool:
+    def _waits_for_hooks(self, verdict: verdicts.Verdict, draft: OperationDraft) -> bool:
         """Whether hooks have to speak, or to end, before anything goes on."""
         gates = self._effects.gates
         if gates is None:
@@ -342,67 +342,67 @@ class Steps:
         if self._effects.predicates.wanted and self.stopping is None and not self._operation.abort_waiting:
             self._effects.predicates.start(self._resolver.calls, self._batch(draft))
 
-    def _follow(self, verdict: planning.Verdict, draft: OperationDraft) -> None:
+    def _follow(self, verdict: verdicts.Verdict, draft: OperationDraft) -> None:
         """Turn a verdict into a fact and take its step."""
         runtime = self._runtime
         match verdict:
-            case planning.AskModel():
+            case verdicts.AskModel():
                 model_index, _, _ = self._model_of(draft.state)
                 self._take(draft, RequestIntended(runtime.ids.new(), model_index))
-            case planning.RecoverRequest():
+            case verdicts.RecoverRequest():
                 self._take(draft, self._interrupted(draft))
-            case planning.DropRequest():
+            case verdicts.DropRequest():
                 self._take(draft, Answered(GenerationEffect.dropped(), draft.now, 0.0))
-            case planning.AskSummary(reason):
+            case verdicts.AskSummary(reason):
                 self._take(draft, self.summaries.intended(draft, reason, self._model_of(draft.state)[0]))
-            case planning.TakeSummary(reason, text):
+            case verdicts.TakeSummary(reason, text):
                 draft.prep = self.summaries.prep(draft)
                 self._take(draft, SummaryGiven(runtime.ids.new(), reason, text))
-            case planning.RefuseSummary(reason, error):
+            case verdicts.RefuseSummary(reason, error):
                 self._take(draft, SummaryRefused(reason, error))
-            case planning.RecoverSummary():
+            case verdicts.RecoverSummary():
                 model_index, _, problem = self._model_of(draft.state)
                 if self.limits is not None:
                     problem = self.limits.reached(draft, Usage()) or problem
                 self._take(draft, self.summaries.interrupted(draft, model_index, problem))
-            case planning.DropSummary():
+            case verdicts.DropSummary():
                 self._take(draft, Summarized(GenerationEffect.dropped(), draft.now, 0.0))
-            case planning.Navigate():
+            case verdicts.Navigate():
                 self._take(draft, Navigated())
-            case planning.StartCalls(calls, children):
+            case verdicts.StartCalls(calls, children):
                 self._keep_arguments(draft, [*(index for index, _ in calls), *children])
                 if children:
                     self._take(draft, ChildrenStarted(children))
                 if calls:
                     self._take(draft, CallsIntended(calls))
-            case planning.ReplayCall(index, policy):
+            case verdicts.ReplayCall(index, policy):
                 self._take(draft, ReplayIntended(index, policy))
-            case planning.AskPredicates(asked):
+            case verdicts.AskPredicates(asked):
                 self._effects.predicates.wanted.update(asked)
-            case planning.AskApprovals(asked):
+            case verdicts.AskApprovals(asked):
                 self._ask_people(draft, asked)
-            case planning.SettleCalls(calls):
+            case verdicts.SettleCalls(calls):
                 for index, why in calls:
                     if why == "expired":
                         draft.decide(index, expired_no(draft.pending[index], draft.now))
                 self._take_outcomes(draft, [(i, self._settled_without(draft, i, why)) for i, why in calls])
-            case planning.PlaceReady():
+            case verdicts.PlaceReady():
                 self._place_ready(draft)
-            case planning.FollowUp():
+            case verdicts.FollowUp():
                 gates = self._effects.gates
                 self._take(draft, FollowedUp(() if gates is None else gates.follow_ups(draft)))
-            case planning.PlaceQueued():
+            case verdicts.PlaceQueued():
                 self._take(draft, queued_to_place(draft, verdict))
-            case planning.Finish():
+            case verdicts.Finish():
                 draft.output = None if self._output is None else self._output.value
                 self._take(draft, Finished())
-            case planning.GiveUp(error):
+            case verdicts.GiveUp(error):
                 self._take(draft, ModelUnavailable(error))
-            case planning.Fail(error):
+            case verdicts.Fail(error):
                 self._take(draft, Failed(error))
-            case planning.AskAgain(message):
+            case verdicts.AskAgain(message):
                 self._take(draft, OutputRefused(message))
-            case planning.SleepUntil() | planning.AwaitAnswers() | planning.Idle() | planning.DriveChildren():
+            case verdicts.SleepUntil() | verdicts.AwaitAnswers() | verdicts.Idle() | verdicts.DriveChildren():
                 raise RuntimeError("there is nothing to follow")
             case _:
                 assert_never(verdict)
@@ -454,7 +454,7 @@ class Steps:
             model_index=model_index,
         )
 
-    def _settled_without(self, draft: OperationDraft, index: int, why: planning.SettledWithout) -> Sealed:
+    def _settled_without(self, draft: OperationDraft, index: int, why: verdicts.SettledWithout) -> Sealed:
         problem = self._view(draft).calls[index].problem if why == "refused" else None
         state = draft.state
         if why == "expired" and isinstance(state, Tools):

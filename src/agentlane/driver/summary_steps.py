@@ -15,7 +15,7 @@ from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.runtime import Runtime
 from agentlane.driver.summarizing import Summaries
 from agentlane.hooks import Decline
-from agentlane.machine import planning
+from agentlane.machine import planning, verdicts
 from agentlane.machine.context import ModelContext
 from agentlane.machine.facts import SummaryIntended, SummaryInterrupted
 
@@ -93,8 +93,8 @@ class SummarySteps:
         )
 
 
-def is_apart(draft: OperationDraft, verdict: planning.Verdict) -> bool:
+def is_apart(draft: OperationDraft, verdict: verdicts.Verdict) -> bool:
     """Whether what is next is told from what is committed alone, and something is not committed yet."""
     if draft.empty or not isinstance(draft.state, Checkpoint):
         return False
-    return isinstance(verdict, planning.AskSummary | planning.TakeSummary | planning.RefuseSummary)
+    return isinstance(verdict, verdicts.AskSummary | verdicts.TakeSummary | verdicts.RefuseSummary)

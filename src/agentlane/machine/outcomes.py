@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentlane.data.messages import TextPart, ToolCallPart, ToolResultMessage, UserPart
-from agentlane.machine.planning import SettledWithout
+from agentlane.machine.verdicts import SettledWithout
 
 INTERRUPTED = (
     "The call was about to run when the process stopped, and no outcome was saved. It may not have started, may have "
