@@ -85,8 +85,8 @@ async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.Call
         case "wrong":
             return types.CallToolResult(content=[types.TextContent(text="done")], structured_content={"n": "many"})
         case "hang":
-            await ctx.session.report_progress(1, 2, "half way")
-            try:
+            try:  # it may be cancelled as soon as it has noted that it runs
+                await ctx.session.report_progress(1, 2, "half way")
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 note("hang cancelled")
