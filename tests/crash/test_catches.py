@@ -27,7 +27,7 @@ from agentlane.driver.draft import OperationDraft
 from agentlane.driver.steps import Steps
 from agentlane.driver.tool_results import seal_message
 from agentlane.ids import derive
-from agentlane.machine import planning, table, verdicts
+from agentlane.machine import batches, planning, table, verdicts
 from agentlane.machine.context import ModelContext
 from agentlane.machine.facts import (
     Interrupted,
@@ -71,7 +71,7 @@ def a_never_call_runs_again(patch: Patch) -> None:
         assert isinstance(call, EffectPending)
         again = EffectPending(policy=call.policy, attempt=call.attempt + 1, replays=call.replays + 1)
         run = RunCall(fact.index, attempt=again.attempt, replays=again.replays)
-        return Step(table._with_call(state, fact.index, again), effects=(run,), boundary="replay_intent")
+        return Step(batches._with_call(state, fact.index, again), effects=(run,), boundary="replay_intent")
 
     transition(patch, Tools, ReplayIntended, intend)
 
@@ -203,7 +203,7 @@ def a_no_lets_the_call_go(patch: Patch) -> None:
         asked = state.calls[index]
         if isinstance(asked, WaitingApproval) and asked.attempt:
             permit = EffectGranted(asked.policy, asked.attempt, asked.replays, asked.approval, permit=True)
-            return Step(table._with_call(state, index, permit), boundary="outcome_staged")
+            return Step(batches._with_call(state, index, permit), boundary="outcome_staged")
         step: Step = before(state, fact, rules)
         return step
 

@@ -12,20 +12,20 @@ from typing import Any
 from agentlane.data.operations import OperationState
 from agentlane.driver import queueing
 from agentlane.errors import AgentLaneError
-from agentlane.machine import planning, table
+from agentlane.machine import batches, planning
 from agentlane.storage.files import FileSystem
 from agentlane.storage.lock import OwnerLock
 
 
 def replays_never() -> None:
     """A call that must not run again runs again."""
-    require = table.require
+    require = batches.require
 
     def lenient(holds: bool, why: str, state: OperationState) -> None:
         require(holds or "must not run again" in why, why, state)
 
     planning.may_replay = lambda call, now, rules: now.problem is None
-    table.require = lenient
+    batches.require = lenient
 
 
 def forgets_request_ids() -> None:

@@ -14,7 +14,7 @@ from agentlane.data.operations import LaneConfig
 from agentlane.data.writes import AppendElement, DeleteList
 from agentlane.driver import calls, recovery, verbs
 from agentlane.driver.drive import Pass
-from agentlane.machine import outcomes, planning, table
+from agentlane.machine import batches, outcomes, planning, table
 from agentlane.storage.jsonl_session import JsonlSession
 from agentlane.storage.memory import MemorySession
 from agentlane.storage.sqlite_session import SqliteSession
@@ -104,7 +104,7 @@ def _configuration_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 def _never_runs_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planning, "may_replay", lambda call, now, rules: call.replays < rules.limits.max_replays)
-    patch.setattr(table, "require", lambda holds, why, state: None)
+    patch.setattr(batches, "require", lambda holds, why, state: None)
 
 
 def _frames_lost_by_close(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from agentlane.data.operations import EffectResumed
 from agentlane.driver import answering
 from agentlane.driver.draft import OperationDraft
 from agentlane.driver.notes import CallNotes
-from agentlane.machine import planning, table, verdicts
+from agentlane.machine import batches, planning, verdicts
 from tests.stateful.defect import Defect, above_stores
 from tests.stateful.programs import Abort, Accept, Call, Drive, Kill, Program, Reply, Run
 from tests.stateful.questions import Answer
@@ -28,13 +28,13 @@ def _forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _counts_as_replayed(patch: pytest.MonkeyPatch) -> None:
-    begin = table._begin
+    begin = batches._begin
 
     def counting(*what: Any) -> Any:
         begun = begin(*what)
         return replace(begun, replays=begun.replays + 1) if isinstance(begun, EffectResumed) else begun
 
-    patch.setattr(table, "_begin", counting)
+    patch.setattr(batches, "_begin", counting)
 
 
 def _for_all_questions(patch: pytest.MonkeyPatch) -> None:
