@@ -23,7 +23,7 @@ proof: $(READY)
 	$(VENV)/bin/python -m agentlane.testing.matrix $(ARGS)
 
 test: $(READY) $(VENV)/.extras
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python tests/side_by_side.py $(ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff format --check

@@ -1,0 +1,69 @@
+"""Runs the suite in two processes side by side: ``python tests/side_by_side.py [OPTIONS OF PYTEST]``.
+
+One half is shown as it goes, the other once it is over; the exit code is that of the half that went worse. Where paths
+are asked for, or on one core, it is one process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+FIRST = ("crash", "docs", "session", "storage")
+"""The folders of one half; the other has the rest. They take about as long as each other."""
+NONE_COLLECTED = 5
+
+
+def halves(folders: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What each half leaves to the other, as options of pytest."""
+    first = [f"--ignore=tests/{name}" for name in folders if name not in FIRST]
+    return first, [f"--ignore=tests/{name}" for name in FIRST]
+
+
+def names_a_path(arguments: Sequence[str]) -> bool:
+    """Whether some tests are asked for, and not all."""
+    return any(not each.startswith("-") and (TESTS.parent / each.partition("::")[0]).exists() for each in arguments)
+
+
+def worse(codes: Sequence[int]) -> int:
+    """The exit code of all halves: a half that has none of the tests that are asked for is no failure."""
+    return max((code for code in codes if code != NONE_COLLECTED), default=NONE_COLLECTED, key=abs)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tests; the exit code of pytest."""
+    command = [sys.executable, "-m", "pytest", *arguments]
+    if names_a_path(arguments) or (os.cpu_count() or 1) < 2:
+        return subprocess.run(command, cwd=TESTS.parent, check=False).returncode
+    shown, later = halves(sorted(path.name for path in TESTS.iterdir() if path.is_dir()))
+    with tempfile.TemporaryFile() as output:
+        other = subprocess.Popen(
+            [*command, "-p", "no:cacheprovider", *later],
+            cwd=TESTS.parent,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            codes = [subprocess.run([*command, *shown], cwd=TESTS.parent, check=False).returncode, other.wait()]
+        except BaseException:
+            other.kill()
+            other.wait()
+            raise
+        output.seek(0)
+        sys.stdout.flush()
+        for piece in iter(lambda: output.read(1 << 16), b""):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    return worse(codes)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
