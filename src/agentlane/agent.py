@@ -162,7 +162,6 @@ class Agent(Generic[Deps, Output]):
         self.max_output_retries = _at_least("max_output_retries", max_output_retries, 0)
         self.steering = _place_mode("steering", steering)
         self.follow_ups = _place_mode("follow_ups", follow_ups)
-        self.compaction = self._checked_compaction(compaction)
         self.token_counter = self._checked_counter(token_counter)
         self.models: dict[ModelIdentity, Model] = {}
         chosen: tuple[Any, ...] = tuple(model) if isinstance(model, list | tuple) else (model,)
@@ -175,6 +174,7 @@ class Agent(Generic[Deps, Output]):
             if number == len(chosen):
                 self._identities = tuple(self.models)
         self.model = made[0]
+        self.compaction = self._checked_compaction(compaction)
         self.tools = self._checked_tools(tools)
         self._library = self._read(skills, templates)
         self.max_follow_ups = _at_least("max_follow_ups", max_follow_ups, 0)
@@ -308,7 +308,17 @@ class Agent(Generic[Deps, Output]):
             keep_tokens=_at_least("compaction.keep_tokens", policy.keep_tokens, 0),
             max_summary_tokens=_at_least("compaction.max_summary_tokens", policy.max_summary_tokens, 1),
             instructions=clean_text(policy.instructions, "compaction.instructions"),
+            model=None if policy.model is None else self._summary_model(policy.model),
         )
+
+    def _summary_model(self, wanted: object) -> ModelIdentity:
+        try:
+            return self.model_identity(wanted)  # type: ignore[arg-type]
+        except UnknownModel as error:
+            raise InvalidDefinition(
+                f"agent {self.name!r}: compaction.model={wanted!r} is none of its models, which are "
+                f"{', '.join(map(str, self.models))}; add it to models="
+            ) from error
 
     def _checked_counter(self, counter: TokenCounter | None) -> TokenCounter | None:
         if counter is not None and not callable(counter):

@@ -61,9 +61,10 @@ def inspect_lane(lane: LaneCore, agent: Agent[Any, Any]) -> LaneInspection:
 
 
 def _missing(config: OperationConfig, agent: Agent[Any, Any]) -> Missing | None:
+    all_models = dict.fromkeys((*config.models, *config.summary_models))
     found = Missing(
         agent=None if config.agent == agent.name else config.agent,
-        models=tuple(str(identity) for identity in config.models if identity not in agent.models),
+        models=tuple(str(identity) for identity in all_models if identity not in agent.models),
         tools=tuple(name for name in config.tools if name not in agent.tools),
     )
     return None if found == Missing() else found

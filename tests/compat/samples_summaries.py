@@ -173,6 +173,10 @@ SUMMARY_SAMPLES: dict[str, tuple[Kind[Any], Any]] = {
             ),
         ),
     ),
+    "op.config.summary_model": (
+        codec.CONFIG,
+        OperationConfig(agent="coder", compaction=CompactionPolicy(model=ModelIdentity(provider="p", name="small"))),
+    ),
     "op.config.no_compaction": (codec.CONFIG, OperationConfig(agent="coder", compaction=None)),
     "result.summary": (
         codec.RESULT,

@@ -78,6 +78,8 @@ class CompactionPolicy(Struct, frozen=True, gc=False, kw_only=True, omit_default
     - ``keep_tokens``: how long the tail is that is kept as it is. Of a small window it is a quarter at most.
     - ``max_summary_tokens``: how long a summary may be.
     - ``instructions``: what a summary should look at besides what it always does.
+    - ``model``: which of the agent's models is asked for summaries, by its identity or ``provider:name``; the one that
+      would answer if left out. Where it is not in the process, or fails, it is the turn of those that answer.
     """
 
     context_tokens: int | None = None
@@ -85,6 +87,7 @@ class CompactionPolicy(Struct, frozen=True, gc=False, kw_only=True, omit_default
     keep_tokens: int = 20_000
     max_summary_tokens: int = 4_096
     instructions: str = ""
+    model: ModelIdentity | str | None = None
 
 
 class AskedModel(Struct, frozen=True, gc=False):
@@ -117,11 +120,27 @@ class OperationConfig(Struct, frozen=True, gc=False, kw_only=True):
     compaction: CompactionPolicy | UnsetType | None = UNSET
     """Unset: one that says nothing of its own; None: nothing is summarized by itself."""
 
-    def model_of(self, response_id: str, model_index: int) -> ModelIdentity | None:
-        """The model that was, or is to be, asked for this answer; None if there is no such model."""
-        if isinstance(self.asked, AskedModel) and self.asked.response_id == response_id:
+    @property
+    def summary_models(self) -> tuple[ModelIdentity, ...]:
+        """The models that are asked for a summary, in order."""
+        chosen = self.compaction.model if isinstance(self.compaction, CompactionPolicy) else None
+        if not isinstance(chosen, ModelIdentity):
+            return self.models
+        return (chosen, *(each for each in self.models if each != chosen))
+
+    def models_for(self, state: OperationState) -> tuple[ModelIdentity, ...]:
+        """The models that the index of a state, or of the request that comes next, counts in."""
+        summary = isinstance(state, Summarizing | SummaryWait)
+        if summary or (isinstance(state, Checkpoint) and state.next == "summarize"):
+            return self.summary_models
+        return self.models
+
+    def model_of(self, state: Generating | Summarizing) -> ModelIdentity | None:
+        """The model that was, or is to be, asked for this answer or summary; None if there is no such model."""
+        if isinstance(self.asked, AskedModel) and self.asked.response_id == state.response_id:
             return self.asked.model
-        return self.models[model_index] if model_index < len(self.models) else None
+        models = self.models_for(state)
+        return models[state.model_index] if state.model_index < len(models) else None
 
 
 class ParentCall(Struct, frozen=True, gc=False, kw_only=True):

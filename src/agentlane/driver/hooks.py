@@ -323,7 +323,7 @@ class Gates:
     ) -> dict[str, Any] | None:
         config = self._operation.config
         wanted = state.model_index if isinstance(state, Generating | RetryWait) else 0
-        model = config.models[resolve_model(self._agent, config, wanted)[0]]
+        model = config.models[resolve_model(self._agent, config.models, wanted)[0]]
         settings = config.settings
         for hook in self._before_request:
             given = clean_object(settings, "settings")

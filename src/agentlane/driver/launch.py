@@ -35,7 +35,7 @@ def launch_request(
 ) -> GenerationEffect:
     """The effect of an intended request. What the model is shown is taken now: committed entries only."""
     runtime = lane.runtime
-    index, model, problem = resolve_model(agent, operation.config, effect.model_index)
+    index, model, problem = resolve_model(agent, operation.config.models, effect.model_index)
     if model is None:
         raise RuntimeError(f"a request was intended without its model: {problem}")
     messages, stands_for = lane.context.view(), lane.context.stands_for
@@ -88,13 +88,14 @@ def launch_summary(
 ) -> GenerationEffect:
     """The effect of an intended request for a summary, of what was prepared for it."""
     runtime, config, prep = lane.runtime, operation.config, operation.prep
-    index, model, problem = resolve_model(agent, config, effect.model_index)
+    models = config.summary_models
+    index, model, problem = resolve_model(agent, models, effect.model_index)
     if model is None or prep is None:
         raise RuntimeError(f"summary {effect.task} was intended without its model or preparation: {problem}")
     stands_for = lane.context.stands_for
 
     async def build(_: str) -> ModelRequest:
-        asked = await summaries.request(prep, effect.shorter)
+        asked = await summaries.request(prep, effect.shorter, models[index])
         return ModelRequest(
             instructions=asked.instructions,
             messages=(asked.message,),
@@ -115,7 +116,7 @@ def launch_summary(
         lane,
         response_id=effect.response_id,
         model=model,
-        identity=config.models[index],
+        identity=models[index],
         agent=agent,
         info=RunInfo(runtime.session_id, lane.name, operation.id, operation.deps_of(agent)),
         build=build,

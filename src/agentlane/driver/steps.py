@@ -193,7 +193,7 @@ class Steps:
         """The end of the request that ran."""
         now, jitter = self._runtime.clock.now_ms(), self._runtime.rng.random()
         asked = state.model_index if isinstance(state, Generating | Summarizing) else 0
-        fallback = fallback_of(self._agent, self._operation.config, asked)
+        fallback = fallback_of(self._agent, self._operation.config.models_for(state), asked)
         if isinstance(state, Summarizing):
             return Summarized(self._effects.summaries.bounded(message), now, jitter, fallback)
         overflows = message.error is not None and message.error.code == CONTEXT_OVERFLOW
@@ -354,7 +354,7 @@ class Steps:
             case verdicts.DropRequest():
                 self._take(draft, Answered(GenerationEffect.dropped(), draft.now, 0.0))
             case verdicts.AskSummary(reason):
-                self._take(draft, self.summaries.intended(draft, reason, self._model_of(draft.state)[0]))
+                self._take(draft, self.summaries.intended(draft, reason, self._summary_model(draft.state)))
             case verdicts.TakeSummary(reason, text):
                 draft.prep = self.summaries.prep(draft)
                 self._take(draft, SummaryGiven(runtime.ids.new(), reason, text))
@@ -410,7 +410,12 @@ class Steps:
     def _model_of(self, state: OperationState) -> tuple[int, Model | None, ErrorInfo | None]:
         """The model that the state's next request goes to. Each turn begins with the first."""
         model_index = state.model_index if isinstance(state, _WITH_MODEL) else 0
-        return resolve_model(self._agent, self._operation.config, model_index)
+        return resolve_model(self._agent, self._operation.config.models_for(state), model_index)
+
+    def _summary_model(self, state: OperationState) -> int:
+        """The index of the model that the state's next request for a summary goes to."""
+        model_index = state.model_index if isinstance(state, _WITH_MODEL) else 0
+        return resolve_model(self._agent, self._operation.config.summary_models, model_index)[0]
 
     def _ask_people(self, draft: OperationDraft, indices: Sequence[int]) -> None:
         state = draft.state
@@ -440,7 +445,7 @@ class Steps:
             raise RuntimeError(f"no request is under way at {state!r}")
         config = self._operation.config
         model_index, _, problem = self._model_of(state)
-        message = restored_answer(self._operation.frames, config.model_of(state.response_id, state.model_index))
+        message = restored_answer(self._operation.frames, config.model_of(state))
         if self.limits is not None:
             problem = self.limits.reached(draft, message.usage or Usage()) or problem
         if self._effects.gates is not None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.entries import Compaction, Custom
-from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, TextPart, ToolResultMessage
+from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, ModelIdentity, TextPart, ToolResultMessage
 from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
 from agentlane.driver.bounded_path import end_of_path
@@ -132,13 +132,14 @@ class Summaries:
             self._limits = (config, budgets(self.policy, self._window()))
         return self._limits[1]
 
-    def _window(self) -> int | None:
-        """What the model that is asked next takes, as far as it tells."""
-        _, model, _ = resolve_model(self._agent, self._operation.config, 0)
+    def _window(self, asked: ModelIdentity | None = None) -> int | None:
+        """What a model takes, as far as it tells; the one that answers next if none is named."""
+        models = self._operation.config.models if asked is None else (asked,)
+        _, model, _ = resolve_model(self._agent, models, 0)
         try:
             window: object = None if model is None else model.limits.context_tokens
         except Exception as error:  # foreign code
-            self._lane.runtime.found(f"model {self._operation.config.models[0]}: its limits cannot be read: {error!r}")
+            self._lane.runtime.found(f"model {models[0]}: its limits cannot be read: {error!r}")
             return None
         return window if type(window) is int and window > 0 else None
 
@@ -257,10 +258,12 @@ class Summaries:
         asked = meta.compact or meta.navigate
         return tuple(text for text in (self.policy.instructions, "" if asked is None else asked.instructions) if text)
 
-    async def request(self, prep: SummaryPrep, shorter: int) -> SummaryRequest:
-        """What is asked; with ``shorter`` it shows less and less."""
+    async def request(self, prep: SummaryPrep, shorter: int, asked: ModelIdentity) -> SummaryRequest:
+        """What is asked of a model, by the window that it tells too; with ``shorter`` it shows less and less."""
         messages, turn = await self.messages(prep)
-        bound = prep.shown_tokens
+        bound, window = prep.shown_tokens, self._window(asked)
+        if window is not None and (shown := budgets(self.policy, window).shown) is not None:
+            bound = shown if bound is None else min(bound, shown)
         if shorter:
             bound = max(1, (prep.tokens_before if bound is None else min(bound, prep.tokens_before)) >> shorter)
         if self._operation.meta.navigate is not None:

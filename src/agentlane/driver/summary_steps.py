@@ -87,7 +87,7 @@ class SummarySteps:
             self._runtime.ids.new(),
             draft.now,
             self._runtime.rng.random(),
-            model=self._operation.config.model_of(state.response_id, state.model_index),
+            model=self._operation.config.model_of(state),
             unavailable=problem,
             model_index=model_index,
         )

@@ -424,7 +424,7 @@ def _asked(operation: OpenOperation) -> AskedModel | UnsetType:
     state = operation.state
     if not isinstance(state, Generating | Summarizing):
         return UNSET
-    model = operation.config.model_of(state.response_id, state.model_index)
+    model = operation.config.model_of(state)
     return UNSET if model is None else AskedModel(state.response_id, model)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlane.agent import Agent
 from agentlane.agent_tool import AgentTool
-from agentlane.data.messages import ErrorInfo, ToolCallPart
+from agentlane.data.messages import ErrorInfo, ModelIdentity, ToolCallPart
 from agentlane.data.operations import OperationConfig
 from agentlane.driver.arguments import ChangedArguments, effective_call
 from agentlane.machine.planning import CallView
@@ -53,23 +53,23 @@ def refused(resolved: ResolvedCall, why: str) -> ResolvedCall:
 
 
 def resolve_model(
-    agent: Agent[Any, Any], config: OperationConfig, model_index: int
+    agent: Agent[Any, Any], models: Sequence[ModelIdentity], model_index: int
 ) -> tuple[int, Model | None, ErrorInfo | None]:
-    """The model to ask: the one at ``model_index`` of the operation's list, else the next one that is in this process,
+    """The model to ask: the one at ``model_index`` of an operation's list, else the next one that is in this process,
     from the list's start again where none follows; or the error that none is."""
-    for index in (*range(model_index, len(config.models)), *range(min(model_index, len(config.models)))):
-        model = agent.models.get(config.models[index])
+    for index in (*range(model_index, len(models)), *range(min(model_index, len(models)))):
+        model = agent.models.get(models[index])
         if model is not None:
             return index, model, None
-    names = " or ".join(map(str, config.models))
+    names = " or ".join(map(str, models))
     text = f"model {names} is not among the models of agent {agent.name!r} in this process"
     return model_index, None, ErrorInfo(code="model_unavailable", message=text)
 
 
-def fallback_of(agent: Agent[Any, Any], config: OperationConfig, model_index: int) -> int | None:
+def fallback_of(agent: Agent[Any, Any], models: Sequence[ModelIdentity], model_index: int) -> int | None:
     """The index of the next model behind ``model_index`` that is in this process, if there is one."""
-    for index in range(model_index + 1, len(config.models)):
-        if config.models[index] in agent.models:
+    for index in range(model_index + 1, len(models)):
+        if models[index] in agent.models:
             return index
     return None
 

@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlane.agent import Agent
-from agentlane.data.messages import TextPart, ToolResultMessage
+from agentlane.data.messages import ModelIdentity, TextPart, ToolResultMessage
 from agentlane.data.operations import CompactionPolicy
 from agentlane.data.requests import Compact, Navigate, Prompt, Request
 from agentlane.errors import NothingToCompact, SessionClosed
@@ -29,6 +31,7 @@ WINDOW = 1_400
 """Tokens of a model in which two long answers and the tools find room, and no third one."""
 
 POLICY = CompactionPolicy(keep_tokens=60)
+APART = ModelIdentity(provider="scripted", name="summarizer")
 
 
 def long(word: str) -> str:
@@ -49,13 +52,19 @@ def _agent(
     window: int | None = None,
     overflow_chars: int | None = None,
     hooks: Sequence[Hook] = (),
+    apart: bool = False,
     **options: Any,
 ) -> Callable[[Life[Any]], Agent[Any, Any]]:
+    """``apart``: a model of its own writes the summaries; the other one, asked for one, says ``not mine``."""
     limits = None if window is None else ModelLimits(context_tokens=window)
+    policy = replace(POLICY, model=APART) if apart else POLICY
 
     def make(life: Life[Any]) -> Agent[Any, Any]:
-        model = ScriptedModel(turns=turns, summaries=summaries, limits=limits, overflow_chars=overflow_chars)
-        return Agent(model=model, tools=mixed(life)[1:3], compaction=POLICY, hooks=hooks, **options)
+        own = "not mine" if apart else summaries
+        model = ScriptedModel(turns=turns, summaries=own, limits=limits, overflow_chars=overflow_chars)
+        models = [ScriptedModel(summaries=summaries, identity=APART)] if apart else []
+        tools = mixed(life)[1:3]
+        return Agent(model=model, models=models, tools=tools, compaction=policy, hooks=hooks, **options)
 
     return make
 
@@ -171,15 +180,23 @@ TWICE = Scenario(
 # Needed by a run.
 
 
+def _check_apart(history: History[Any]) -> None:
+    check_effects(history)
+    shown = (message for request in history.witness.asked for message in request.messages)
+    if any("not mine" in part.text for each in shown for part in each.content if isinstance(part, TextPart)):
+        raise AssertionError("a summary is written by the model that answers, and the policy names another one")
+
+
 THRESHOLD = Scenario(
-    "a run that is summarized on its way",
+    "a run that is summarized on its way, by a model of its own",
     agent=_agent(
         [[[say(long("alpha")), call("never", x=1)], [say(long("beta")), call("key", x=2)], "done"], ["again"]],
         window=WINDOW,
+        apart=True,
     ),
     prompt=["first", "second"],
     world=Hands,
-    check=check_effects,
+    check=_check_apart,
 )
 
 UNSUMMARIZED = Scenario(
