@@ -115,6 +115,8 @@ class Summaries:
         threshold = self._budgets().threshold
         if threshold is None:
             return False
+        if any(isinstance(body, Custom) and body.type in self._agent.projectors for _, body in draft.path.placed):
+            return True  # what they are shown as is known once they are placed: it is looked at again then
         count = counter_of(self._lane, self._agent)
         coming = sum(count(body) for _, body in draft.path.placed if isinstance(body, Message))
         return self._total(count) + coming > threshold
