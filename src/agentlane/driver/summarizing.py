@@ -11,8 +11,16 @@ from msgspec.structs import replace
 from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.entries import Compaction, Custom
-from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, TextPart, ToolResultMessage
-from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
+from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, ModelIdentity, TextPart, ToolResultMessage
+from agentlane.data.operations import (
+    Checkpoint,
+    CompactionPolicy,
+    OperationConfig,
+    Summarizing,
+    SummaryPrep,
+    SummaryReason,
+    SummaryWait,
+)
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
 from agentlane.driver.bounded_path import end_of_path
 from agentlane.driver.counting import counter_of
@@ -57,7 +65,7 @@ class Summaries:
         self._agent = agent
         self._found: tuple[object, Wanted | None] = (None, None)
         self._fixed: tuple[object, int] = (None, 0)
-        self._limits: tuple[OperationConfig, Budgets] | None = None
+        self._limits: tuple[OperationConfig, ModelIdentity | None, Budgets] | None = None
 
     @property
     def policy(self) -> CompactionPolicy:
@@ -129,18 +137,32 @@ class Summaries:
         return total if known is None else max(total, known[0] + context.tokens(count, start=known[1]))
 
     def _budgets(self) -> Budgets:
-        config = self._operation.config
-        if self._limits is None or self._limits[0] is not config:
-            self._limits = (config, budgets(self.policy, self._window()))
-        return self._limits[1]
+        config, refused_by = self._operation.config, self._refused_by
+        known = self._limits
+        if known is None or known[0] is not config or known[1] != refused_by:
+            windows = [self._window(0)]
+            if refused_by in config.models[1:]:
+                windows.append(self._window(config.models.index(refused_by)))
+            told = [window for window in windows if window is not None]
+            self._limits = known = (config, refused_by, budgets(self.policy, min(told, default=None)))
+        return known[2]
 
-    def _window(self) -> int | None:
-        """What the model that is asked next takes, as far as it tells."""
-        _, model, _ = resolve_model(self._agent, self._operation.config, 0)
+    @property
+    def _refused_by(self) -> ModelIdentity | None:
+        """The model whose refusal the next request has to mend: a fallback's window may be smaller."""
+        state = self._operation.state
+        if isinstance(state, Checkpoint | Summarizing | SummaryWait) and state.overflow is not None:
+            return self._lane.refused_by
+        return None
+
+    def _window(self, index: int) -> int | None:
+        """What a model takes, as far as it tells; that at 0 is asked next."""
+        config = self._operation.config
+        index, model, _ = resolve_model(self._agent, config, index)
         try:
             window: object = None if model is None else model.limits.context_tokens
         except Exception as error:  # foreign code
-            self._lane.runtime.found(f"model {self._operation.config.models[0]}: its limits cannot be read: {error!r}")
+            self._lane.runtime.found(f"model {config.models[index]}: its limits cannot be read: {error!r}")
             return None
         return window if type(window) is int and window > 0 else None
 
