@@ -26,6 +26,9 @@ from agentlane.data.messages import (
 TokenCounter: TypeAlias = Callable[[Message], int]
 """How many tokens a message takes in a request; a pure function, asked once for each message."""
 
+TOKENS_MAX = 2**40
+"""Beyond that nothing is a count of tokens, of a message or of a request: sums must fit in a record."""
+
 IMAGE_TOKENS = 1_600
 """Any image: about what the largest takes that a provider does not scale down."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentlane.agent import Agent
 from agentlane.data.messages import Message
-from agentlane.data.tokens import TokenCounter, estimate_message
+from agentlane.data.tokens import TOKENS_MAX, TokenCounter, estimate_message
 from agentlane.driver.lane_core import LaneCore
 from agentlane.driver.tool_results import error_text
 
@@ -35,7 +35,7 @@ class Counter:
     def __call__(self, message: Message) -> int:
         try:
             tokens: object = self.given(message)
-            if type(tokens) is int and tokens >= 0:
+            if type(tokens) is int and 0 <= tokens <= TOKENS_MAX:
                 return tokens
             why = f"said {tokens!r}, which is no number of tokens"
         except KeyboardInterrupt:

@@ -177,6 +177,13 @@ class Gates:
         said = self._said.get(self._summary_place(state)) if isinstance(state, Checkpoint) else None
         return None if said is None else said.value
 
+    def asked_about_summary(self, state: OperationState) -> bool:
+        """Whether hooks are being asked about the summary that is next, or have spoken."""
+        if not isinstance(state, Checkpoint):
+            return False
+        place = self._summary_place(state)
+        return place in self._running or place in self._said
+
     def _summary_place(self, state: Checkpoint) -> Place:
         """What is committed before a summary is asked for may change what it is about: then hooks are asked again."""
         return "before_compaction", state.trigger, self._operation.version

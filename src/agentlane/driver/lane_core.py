@@ -11,7 +11,7 @@ from msgspec import UNSET
 from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.entries import Compaction, Entry, EntryBody
-from agentlane.data.messages import AssistantMessage, ToolCallPart, UserMessage
+from agentlane.data.messages import AssistantMessage, ModelIdentity, ToolCallPart, UserMessage
 from agentlane.data.operations import LaneConfig, LaneState, OperationMeta
 from agentlane.data.results import OperationResult, Settled, Waiting
 from agentlane.data.tokens import TokenCounter
@@ -29,6 +29,7 @@ from agentlane.driver.recovery import restore
 from agentlane.driver.runtime import Runtime
 from agentlane.errors import UnknownBranch
 from agentlane.machine.context import ModelContext, begins_anew
+from agentlane.machine.summarizing import CONTEXT_OVERFLOW
 
 
 class RunningPass(Protocol):
@@ -250,6 +251,8 @@ class LaneCore:
         """Entries of applications are to be shown as another agent says than the one that the path was read for."""
         self._end = None
         self.unanswered: list[str] = []
+        self.refused_by: ModelIdentity | None = None
+        """The model that has found a request too long since the last good answer."""
         self._batches: list[tuple[str, bytes]] = []
         self._keys = CallKeys()
         self._last: str | None = None
@@ -284,10 +287,13 @@ class LaneCore:
             self.unanswered.append(id)
         elif isinstance(body, AssistantMessage) and body.stop_reason not in ("error", "aborted"):
             self.unanswered.clear()
+            self.refused_by = None
             if body.calls and body.stop_reason != "length":
                 # Kept as text: keys must not change when somebody changes a message that a model was shown.
                 self._batches.append((id, codec.encode(body.calls)))
                 self.before_answer = self._last
+        elif isinstance(body, AssistantMessage) and body.error is not None and body.error.code == CONTEXT_OVERFLOW:
+            self.refused_by = body.model
         self._last = id
 
 

@@ -302,6 +302,8 @@ class Steps:
                 held=self._held(draft),
             )
         _, _, problem = self._model_of(state)
+        summary = self.summaries.view(draft)
+        asked_about = summary is not None and draft.empty and self.summaries.asked_about(state)
         return planning.View(
             now=draft.now,
             request_live=effects.request is not None or any(isinstance(effect, _REQUESTS) for effect in started),
@@ -311,8 +313,8 @@ class Steps:
             failure=None if effects.gates is None else effects.gates.failure,
             limit=None if self.limits is None else self.limits.reached(draft),
             output=None if self._output is None else self._output.look(draft),
-            waiting=self._lane.inbox.waiting(draft.consumed),
-            summary=self.summaries.view(draft),
+            waiting=planning.NOTHING_WAITS if asked_about else self._lane.inbox.waiting(draft.consumed),
+            summary=summary,
         )
 
     def _batch(self, draft: OperationDraft) -> list[ResolvedCall]:

@@ -12,7 +12,15 @@ from agentlane.agent import Agent
 from agentlane.data import codec
 from agentlane.data.entries import Compaction, Custom
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, ModelIdentity, TextPart, ToolResultMessage
-from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
+from agentlane.data.operations import (
+    Checkpoint,
+    CompactionPolicy,
+    OperationConfig,
+    Summarizing,
+    SummaryPrep,
+    SummaryReason,
+    SummaryWait,
+)
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
 from agentlane.driver.bounded_path import end_of_path
 from agentlane.driver.counting import counter_of
@@ -57,7 +65,7 @@ class Summaries:
         self._agent = agent
         self._found: tuple[object, Wanted | None] = (None, None)
         self._fixed: tuple[object, int] = (None, 0)
-        self._limits: tuple[OperationConfig, Budgets] | None = None
+        self._limits: tuple[OperationConfig, ModelIdentity | None, Budgets] | None = None
 
     @property
     def policy(self) -> CompactionPolicy:
@@ -115,6 +123,8 @@ class Summaries:
         threshold = self._budgets().threshold
         if threshold is None:
             return False
+        if any(isinstance(body, Custom) and body.type in self._agent.projectors for _, body in draft.path.placed):
+            return True  # what they are shown as is known once they are placed: it is looked at again then
         count = counter_of(self._lane, self._agent)
         coming = sum(count(body) for _, body in draft.path.placed if isinstance(body, Message))
         return self._total(count) + coming > threshold
@@ -127,19 +137,31 @@ class Summaries:
         return total if known is None else max(total, known[0] + context.tokens(count, start=known[1]))
 
     def _budgets(self) -> Budgets:
-        config = self._operation.config
-        if self._limits is None or self._limits[0] is not config:
-            self._limits = (config, budgets(self.policy, self._window()))
-        return self._limits[1]
+        config, refused_by = self._operation.config, self._refused_by
+        known = self._limits
+        if known is None or known[0] is not config or known[1] != refused_by:
+            windows = [self._window(config.models)]
+            if refused_by in config.models[1:]:
+                windows.append(self._window(config.models[config.models.index(refused_by) :]))
+            told = [window for window in windows if window is not None]
+            self._limits = known = (config, refused_by, budgets(self.policy, min(told, default=None)))
+        return known[2]
 
-    def _window(self, asked: ModelIdentity | None = None) -> int | None:
-        """What a model takes, as far as it tells; the one that answers next if none is named."""
-        models = self._operation.config.models if asked is None else (asked,)
-        _, model, _ = resolve_model(self._agent, models, 0)
+    @property
+    def _refused_by(self) -> ModelIdentity | None:
+        """The model whose refusal the next request has to mend: a fallback's window may be smaller."""
+        state = self._operation.state
+        if isinstance(state, Checkpoint | Summarizing | SummaryWait) and state.overflow is not None:
+            return self._lane.refused_by
+        return None
+
+    def _window(self, models: Sequence[ModelIdentity]) -> int | None:
+        """What the first of these that is here takes, as far as it tells."""
+        index, model, _ = resolve_model(self._agent, models, 0)
         try:
             window: object = None if model is None else model.limits.context_tokens
         except Exception as error:  # foreign code
-            self._lane.runtime.found(f"model {models[0]}: its limits cannot be read: {error!r}")
+            self._lane.runtime.found(f"model {models[index]}: its limits cannot be read: {error!r}")
             return None
         return window if type(window) is int and window > 0 else None
 
@@ -261,7 +283,7 @@ class Summaries:
     async def request(self, prep: SummaryPrep, shorter: int, asked: ModelIdentity) -> SummaryRequest:
         """What is asked of a model, by the window that it tells too; with ``shorter`` it shows less and less."""
         messages, turn = await self.messages(prep)
-        bound, window = prep.shown_tokens, self._window(asked)
+        bound, window = prep.shown_tokens, self._window((asked,))
         if window is not None and (shown := budgets(self.policy, window).shown) is not None:
             bound = shown if bound is None else min(bound, shown)
         if shorter:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentlane.data.entries import Entry
 from agentlane.data.messages import ErrorInfo, ToolCallPart
-from agentlane.data.operations import Checkpoint, Summarizing, SummaryPrep, SummaryReason, SummaryWait
+from agentlane.data.operations import Checkpoint, OperationState, Summarizing, SummaryPrep, SummaryReason, SummaryWait
 from agentlane.driver.appending import results_of
 from agentlane.driver.bounded_path import read_path
 from agentlane.driver.draft import OperationDraft
@@ -59,6 +59,10 @@ class SummarySteps:
             reason = f"it was declined: {said.reason}" if said.reason else "it was declined"
             return planning.SummaryView(wanted.reason, ErrorInfo(code="compaction_declined", message=reason))
         return planning.SummaryView(wanted.reason, given=None if said is None else said.text)
+
+    def asked_about(self, state: OperationState) -> bool:
+        """Whether hooks are being asked about the summary, or have spoken: what is said meanwhile stands behind it."""
+        return self._gates is not None and self._gates.asked_about_summary(state)
 
     def prep(self, draft: OperationDraft) -> SummaryPrep:
         """What the summary is made of that a verdict speaks of."""

@@ -34,7 +34,7 @@ from agentlane.data.messages import (
     UserMessage,
     UserPart,
 )
-from agentlane.data.tokens import TokenCounter
+from agentlane.data.tokens import TOKENS_MAX, TokenCounter
 from agentlane.ids import call_index
 from agentlane.machine.compaction import Piece
 from agentlane.machine.summaries import shown_branch_summary, shown_summary
@@ -399,7 +399,8 @@ def _counted_by_provider(answer: AssistantMessage) -> int | None:
     usage = answer.usage
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
-    return usage.input_tokens + usage.output_tokens  # cached input is part of the input
+    total = usage.input_tokens + usage.output_tokens  # cached input is part of the input
+    return total if total <= TOKENS_MAX else None
 
 
 def _shown(content: tuple[UserPart, ...]) -> tuple[UserPart, ...]:
