@@ -19,9 +19,22 @@ class Projection:
         self.projectors = projectors
         self._found = found
         self._told: set[str] = set()
+        self._ahead: dict[str, UserMessage | None] = {}
+        """What entries that are about to be placed will show."""
 
     def __call__(self, entry_id: str, custom: Custom) -> UserMessage | None:
         """What the model is shown of an entry; None: nothing."""
+        if entry_id in self._ahead:
+            return self._ahead.pop(entry_id)
+        return self._asked(entry_id, custom)
+
+    def ahead(self, entry_id: str, custom: Custom) -> UserMessage | None:
+        """The same before the entry is taken, which then asks no more."""
+        if entry_id not in self._ahead:
+            self._ahead[entry_id] = self._asked(entry_id, custom)
+        return self._ahead[entry_id]
+
+    def _asked(self, entry_id: str, custom: Custom) -> UserMessage | None:
         projector = self.projectors.get(custom.type)
         if projector is None:
             return None

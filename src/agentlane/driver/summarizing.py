@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agentlane.agent import Agent
 from agentlane.data import codec
-from agentlane.data.entries import Compaction, Custom
+from agentlane.data.entries import Compaction, Custom, EntryBody
 from agentlane.data.messages import AssistantMessage, ErrorInfo, Message, TextPart, ToolResultMessage
 from agentlane.data.operations import Checkpoint, CompactionPolicy, OperationConfig, SummaryPrep, SummaryReason
 from agentlane.data.tokens import TokenCounter, estimate_request, estimate_text
@@ -116,8 +116,14 @@ class Summaries:
         if threshold is None:
             return False
         count = counter_of(self._lane, self._agent)
-        coming = sum(count(body) for _, body in draft.path.placed if isinstance(body, Message))
-        return self._total(count) + coming > threshold
+        coming = (self._shown(id, body) for id, body in draft.path.placed)
+        return self._total(count) + sum(count(message) for message in coming if message is not None) > threshold
+
+    def _shown(self, entry_id: str, body: EntryBody) -> Message | None:
+        """What an entry that is about to be placed will show."""
+        if isinstance(body, Custom):
+            return self._lane.project.ahead(entry_id, body)
+        return body if isinstance(body, Message) else None
 
     def _total(self, count: TokenCounter) -> int:
         """How long the next request is as it stands. What the provider has counted of it counts where that is more."""
