@@ -264,11 +264,15 @@ class Summaries:
         return tuple(text for text in (self.policy.instructions, "" if asked is None else asked.instructions) if text)
 
     async def request(self, prep: SummaryPrep, shorter: int) -> SummaryRequest:
-        """What is asked; with ``shorter`` it shows less and less."""
+        """What is asked; each time that it is to be ``shorter`` it shows half as much."""
         messages, turn = await self.messages(prep)
-        bound = prep.shown_tokens
+        asked = self._request(messages, turn, prep.shown_tokens)
         if shorter:
-            bound = max(1, (prep.tokens_before if bound is None else min(bound, prep.tokens_before)) >> shorter)
+            whole = sum(estimate_text(part.text) for part in asked.message.content if isinstance(part, TextPart))
+            asked = self._request(messages, turn, max(1, whole >> shorter))
+        return asked
+
+    def _request(self, messages: Sequence[Message], turn: int | None, bound: int | None) -> SummaryRequest:
         if self._operation.meta.navigate is not None:
             return branch_request(messages, instructions=self.instructions, max_tokens=bound, count=estimate_text)
         return compaction_request(
