@@ -135,16 +135,28 @@ class Summaries:
     def _budgets(self) -> Budgets:
         config = self._operation.config
         if self._limits is None or self._limits[0] is not config:
-            self._limits = (config, budgets(self.policy, self._window()))
+            self._limits = (config, budgets(self.policy, self._window(0)))
         return self._limits[1]
 
-    def _window(self) -> int | None:
-        """What the model that is asked next takes, as far as it tells."""
-        _, model, _ = resolve_model(self._agent, self._operation.config, 0)
+    def _refused(self, total: int) -> Budgets:
+        """The numbers behind a request of so many tokens that was too long: any model of the list may have refused it,
+        so they are for the smallest window that is told; or where that would take it, for one that would not."""
+        models = range(len(self._operation.config.models))
+        windows = [self._window(index) or self.policy.context_tokens for index in models]
+        limits = budgets(self.policy, min((each for each in windows if each is not None), default=None))
+        if limits.threshold is None or total <= limits.threshold:
+            limits = budgets(self.policy, max(1, total * 3 // 4))
+        return limits
+
+    def _window(self, model_index: int) -> int | None:
+        """What a model of the operation's list takes, as far as it tells."""
+        _, model, _ = resolve_model(self._agent, self._operation.config, model_index)
         try:
             window: object = None if model is None else model.limits.context_tokens
         except Exception as error:  # foreign code
-            self._lane.runtime.found(f"model {self._operation.config.models[0]}: its limits cannot be read: {error!r}")
+            self._lane.runtime.found(
+                f"model {self._operation.config.models[model_index]}: its limits cannot be read: {error!r}"
+            )
             return None
         return window if type(window) is int and window > 0 else None
 
@@ -169,8 +181,8 @@ class Summaries:
         if reason == "navigation":
             target = None if meta.navigate is None else meta.navigate.to
             return Wanted(reason, SummaryPrep(tip=tip, tokens_before=total, target=target, shown_tokens=limits.shown))
-        if reason == "overflow" and (limits.threshold is None or total <= limits.threshold):
-            limits = budgets(self.policy, max(1, total * 3 // 4))  # the provider's window is not the one that is told
+        if reason == "overflow":
+            limits = self._refused(total)
         keep = limits.keep
         if meta.compact is not None and meta.compact.keep_tokens is not None:
             keep = meta.compact.keep_tokens
