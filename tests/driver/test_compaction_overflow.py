@@ -205,7 +205,7 @@ async def test_a_summary_that_is_always_too_long_ends(session: Session) -> None:
     lane = await session.lane("main", compacting(model))
     await talk(lane, "u1", "u2")
     result = await lane.run(said("u3"))
-    assert (result.status, result.code, len(summaries(model))) == ("failed", "context_overflow", 7)
+    assert (result.status, result.code, len(summaries(model))) == ("failed", "context_overflow", 2)
 
 
 @pytest.mark.parametrize("said_by_hook", [Decline("not now"), SummaryText("mine")], ids=["decline", "own"])

@@ -157,7 +157,7 @@ class _Judged(NamedTuple):
             placed = PlaceSummary(task.id, message.text.strip(), message.model)
             return self._placed(task.reason, placed, (SpendSummary(id, message, task.id),))
         spent, error = SpendSummary(id, message), message.error
-        if error == OVERFLOW and task.shorter < HALVED_MAX:
+        if error == OVERFLOW and task.shorter < HALVED_MAX and not fact.shortest:
             return self._waits(task._replace(shorter=task.shorter + 1), spent, fact.now, exactly=True)
         if error is None:
             hold("summaries", not any(isinstance(change, PlaceSummary) for change in self.taken.changes), self)

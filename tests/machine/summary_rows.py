@@ -392,6 +392,12 @@ ENDED_ROWS = [
         failed(None, spent(LONG), DROPPED, End("failed", 0, None, code=TOO_LONG.code, error=TOO_LONG)),
     ),
     Row(
+        "what is summarized is too long, and can be shown no shorter",
+        replace(MANUAL, shorter=1),
+        replace(ended(LONG), shortest=True),
+        failed(None, spent(LONG), DROPPED, End("failed", 0, None, code=TOO_LONG.code, error=TOO_LONG)),
+    ),
+    Row(
         "a lane does not move without the summary that it should take along",
         LEAVING,
         ended(FAILED),

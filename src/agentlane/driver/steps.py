@@ -195,7 +195,8 @@ class Steps:
         asked = state.model_index if isinstance(state, Generating | Summarizing) else 0
         fallback = fallback_of(self._agent, self._operation.config.models_for(state), asked)
         if isinstance(state, Summarizing):
-            return Summarized(self._effects.summaries.bounded(message), now, jitter, fallback)
+            summaries = self._effects.summaries
+            return Summarized(summaries.bounded(message), now, jitter, fallback, summaries.shortest)
         overflows = message.error is not None and message.error.code == CONTEXT_OVERFLOW
         summarize = overflows and self._effects.summaries.can_recover(state)
         return Answered(with_answers(message, tuple(self._lane.unanswered)), now, jitter, fallback, summarize)

@@ -65,6 +65,8 @@ class Summaries:
         self._agent = agent
         self._found: tuple[object, Wanted | None] = (None, None)
         self._fixed: tuple[object, int] = (None, 0)
+        self.shortest = False
+        """Whether the last request showed as little as one can."""
         self._limits: tuple[OperationConfig, ModelIdentity | None, Budgets] | None = None
 
     @property
@@ -194,7 +196,7 @@ class Summaries:
         pieces = context.pieces(count)
         place = cut(pieces, keep, len(lane.unanswered))
         if place is None and reason == "overflow":  # what is too long is in front of them, as an earlier summary is
-            place = cut(pieces, 0, len(lane.unanswered))
+            place = cut(pieces, 0, len(lane.unanswered)) or cut(pieces, 0, self._own_unanswered())
         if place is None:
             return None if reason == "threshold" else Wanted(reason, refused=NOTHING)
         if reason == "threshold" and not worth(
@@ -210,6 +212,12 @@ class Summaries:
             shown_tokens=limits.shown,
         )
         return Wanted(reason, prep)
+
+    def _own_unanswered(self) -> int:
+        """How many messages that were not answered are of this operation: those of runs that failed may be in the way
+        of every later one."""
+        waiting, inputs = self._lane.unanswered, self._operation.meta.inputs
+        return len(waiting) - waiting.index(inputs[0]) if inputs and inputs[0] in waiting else len(waiting)
 
     # What is summarized.
 
@@ -281,13 +289,20 @@ class Summaries:
         return tuple(text for text in (self.policy.instructions, "" if asked is None else asked.instructions) if text)
 
     async def request(self, prep: SummaryPrep, shorter: int, asked: ModelIdentity) -> SummaryRequest:
-        """What is asked of a model, by the window that it tells too; with ``shorter`` it shows less and less."""
+        """What is asked of a model, by the window that it tells too; as often as it is ``shorter`` it shows half as
+        much."""
         messages, turn = await self.messages(prep)
         bound, window = prep.shown_tokens, self._window((asked,))
         if window is not None and (shown := budgets(self.policy, window).shown) is not None:
             bound = shown if bound is None else min(bound, shown)
+        request = self._request(messages, turn, bound)
         if shorter:
-            bound = max(1, (prep.tokens_before if bound is None else min(bound, prep.tokens_before)) >> shorter)
+            whole = sum(estimate_text(part.text) for part in request.message.content if isinstance(part, TextPart))
+            request = self._request(messages, turn, max(1, whole >> shorter))
+        self.shortest = request == self._request(messages, turn, 1)
+        return request
+
+    def _request(self, messages: Sequence[Message], turn: int | None, bound: int | None) -> SummaryRequest:
         if self._operation.meta.navigate is not None:
             return branch_request(messages, instructions=self.instructions, max_tokens=bound, count=estimate_text)
         return compaction_request(

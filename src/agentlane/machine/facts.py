@@ -204,12 +204,14 @@ class SummaryRefused(Struct, frozen=True, gc=False):
 
 
 class Summarized(Struct, frozen=True, gc=False):
-    """A live request for a summary ended with this message. The rest is as of ``Answered``."""
+    """A live request for a summary ended with this message; it was the ``shortest`` that can be made. The rest is as of
+    ``Answered``."""
 
     message: AssistantMessage
     now: int
     jitter: float
     fallback: int | None = None
+    shortest: bool = False
 
 
 class SummaryInterrupted(Struct, frozen=True, gc=False):

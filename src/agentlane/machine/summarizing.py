@@ -118,7 +118,7 @@ def take_summary(state: Summarizing, fact: Summarized, rules: Rules) -> Step:
         spent = SpendSummary(state.response_id, message, state.task)
         placed = PlaceSummary(state.task, found, message.model)
         return _placed(state, state.reason, state.task, (spent,), placed)
-    if found.code == CONTEXT_OVERFLOW and state.shorter < SHORTER_MAX:
+    if found.code == CONTEXT_OVERFLOW and state.shorter < SHORTER_MAX and not fact.shortest:
         return _wait(state, fact.now, found, spent, shorter=state.shorter + 1)
     if found.retryable and state.retries + 1 < rules.retry.attempts:
         if fact.fallback is not None:  # what this model asked for does not bind another one
