@@ -168,10 +168,11 @@ class Summaries:
         keep = limits.keep
         if meta.compact is not None and meta.compact.keep_tokens is not None:
             keep = meta.compact.keep_tokens
-        pieces = context.pieces(count)
-        place = cut(pieces, keep, len(lane.unanswered))
+        pieces, waiting = context.pieces(count), frozenset(lane.unanswered)
+        unanswered = sum(piece.id in waiting for piece in pieces)  # one without anything in it is not shown
+        place = cut(pieces, keep, unanswered)
         if place is None and reason == "overflow":  # what is too long is in front of them, as an earlier summary is
-            place = cut(pieces, 0, len(lane.unanswered))
+            place = cut(pieces, 0, unanswered)
         if place is None:
             return None if reason == "threshold" else Wanted(reason, refused=NOTHING)
         if reason == "threshold" and not worth(
