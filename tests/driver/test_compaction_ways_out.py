@@ -46,7 +46,7 @@ async def test_what_was_said_while_a_provider_was_down_is_summarized_where_it_is
     assert (result.status, result.text) == ("completed", "back"), result.error
     assert shown(answers(model)[-1]) == ["[summary: S]", "user u10", "user u11", "user again"]
     [asked] = map(transcript, summaries(model))
-    assert "u0 " in asked and "u8 " in asked and "u9 " not in asked
+    assert "u0 " in asked and "u10 " not in asked
 
 
 async def test_a_summary_that_can_show_no_less_is_not_asked_for_again(session: Session) -> None:

@@ -29,6 +29,9 @@ from agentlane.errors import InvalidNavigation, LaneBusy
 from agentlane.hooks import BeforeNavigation
 from agentlane.storage.contract import Commit
 
+ASKED_MAX = 10
+"""How often hooks are asked about one move of a lane that moves meanwhile."""
+
 
 class _Again(NamedTuple):
     """The lane is not what it was when its path was read: read again."""
@@ -38,9 +41,10 @@ async def navigate(lane: LaneCore, agent: Agent[Any, Any], to: str | None, label
     """Move the tip. See ``AgentLane.navigate``."""
     lane.check_writable()
     target = None if to is None else await known_entry(lane.runtime, to)
-    mark = _label(label)
+    mark, times = _label(label), 0
     while True:
         tip, asked = lane.tip, await _ask(lane, agent, target, label, ())
+        times = _counted(lane, times, tip, asked=asked)
         path = await read_path(lane.runtime.storage, target) if lane.loaded else None
 
         def decide(
@@ -57,12 +61,12 @@ async def navigate(lane: LaneCore, agent: Agent[Any, Any], to: str | None, label
 async def rewind(lane: LaneCore, agent: Agent[Any, Any], before: str, label: str | None) -> RewindResult:
     """Go back to before a user entry. See ``AgentLane.rewind``."""
     lane.check_writable()
-    mark = _label(label)
+    mark, times = _label(label), 0
     while True:
         tip = lane.tip
         parent, messages = await _standing(lane, tip, before)
         if lane.tip == tip:
-            await _ask(lane, agent, parent, label, messages)
+            times = _counted(lane, times, tip, asked=await _ask(lane, agent, parent, label, messages))
         path = await read_path(lane.runtime.storage, parent) if lane.loaded else None
 
         def decide(
@@ -135,6 +139,19 @@ async def _ask(
         if said is not None:
             raise InvalidNavigation(f"lane {lane.name!r} does not move: {said.reason}", entry_id=to)
     return True
+
+
+def _counted(lane: LaneCore, times: int, tip: str | None, *, asked: bool) -> int:
+    """How often the lane has moved while hooks were asked about its move from ``tip``; they may be what moves it."""
+    if not asked or lane.tip == tip:
+        return times
+    if times + 1 == ASKED_MAX:
+        raise InvalidNavigation(
+            f"lane {lane.name!r} moved each of the {ASKED_MAX} times that its before_navigation hooks were asked, last "
+            f"from {tip} to {lane.tip}; let no hook append to the lane that it is asked about, or try again later",
+            entry_id=lane.tip,
+        )
+    return times + 1
 
 
 def _being_cancelled() -> bool:

@@ -23,6 +23,7 @@ from agentlane.driver.line import Decision, Done
 from agentlane.driver.open_operation import OpenOperation
 from agentlane.driver.reserved import check_free_id, check_no_open_call
 from agentlane.errors import LaneBusy, OperationMismatch, RequestConflict, UnknownOperation
+from agentlane.machine.context import ModelContext
 from agentlane.names import check_name
 from agentlane.storage.contract import Commit
 
@@ -113,7 +114,7 @@ def _decide(
         key_operation=old.key_operation if same_keys else id,
         retry_of=old.operation_id,
     )
-    operation = OpenOperation(id, meta, agent.resolve(config), _first_state(lane, old, path))
+    operation = OpenOperation(id, meta, agent.resolve(config), _first_state(old, path))
     operation.take_deps(deps)
     for entry in path:
         if isinstance(entry.body, AssistantMessage):
@@ -140,9 +141,13 @@ def _decide(
     return Decision(writes, "retry", publish, refused)
 
 
-def _first_state(lane: LaneCore, old: OperationResult, path: Sequence[Entry]) -> Checkpoint:
-    """Where it goes on: the model is asked, unless the path ends with a whole answer (an abort came behind it)."""
-    shown = lane.context.view()
+def _first_state(old: OperationResult, path: Sequence[Entry]) -> Checkpoint:
+    """Where it goes on: the model is asked, unless the path ends with a whole answer (an abort came behind it). What
+    applications have put behind that asks nothing, whatever the model is shown of it."""
+    context = ModelContext()
+    for entry in path:
+        context.add(entry.id, entry.body)
+    shown = context.view()
     last = shown[-1] if shown else None
     if isinstance(last, AssistantMessage) and not last.calls:
         for entry in reversed(path):

@@ -193,10 +193,11 @@ class Summaries:
         keep = limits.keep
         if meta.compact is not None and meta.compact.keep_tokens is not None:
             keep = meta.compact.keep_tokens
-        pieces = context.pieces(count)
-        place = cut(pieces, keep, len(lane.unanswered))
+        pieces, known = context.pieces(count), frozenset(lane.unanswered)
+        waiting = [piece.id for piece in pieces if piece.id in known]  # one without anything in it is not shown
+        place = cut(pieces, keep, len(waiting))
         if place is None and reason == "overflow":  # what is too long is in front of them, as an earlier summary is
-            place = cut(pieces, 0, len(lane.unanswered)) or cut(pieces, 0, self._own_unanswered())
+            place = cut(pieces, 0, len(waiting)) or cut(pieces, 0, self._own_of(waiting))
         if place is None:
             return None if reason == "threshold" else Wanted(reason, refused=NOTHING)
         if reason == "threshold" and not worth(
@@ -213,10 +214,10 @@ class Summaries:
         )
         return Wanted(reason, prep)
 
-    def _own_unanswered(self) -> int:
+    def _own_of(self, waiting: Sequence[str]) -> int:
         """How many messages that were not answered are of this operation: those of runs that failed may be in the way
         of every later one."""
-        waiting, inputs = self._lane.unanswered, self._operation.meta.inputs
+        inputs = self._operation.meta.inputs
         return len(waiting) - waiting.index(inputs[0]) if inputs and inputs[0] in waiting else len(waiting)
 
     # What is summarized.
