@@ -58,6 +58,7 @@ class Summaries:
         self._found: tuple[object, Wanted | None] = (None, None)
         self._fixed: tuple[object, int] = (None, 0)
         self._limits: tuple[OperationConfig, Budgets] | None = None
+        self._windows: tuple[OperationConfig | None, dict[int, int | None]] = (None, {})
 
     @property
     def policy(self) -> CompactionPolicy:
@@ -149,7 +150,16 @@ class Summaries:
         return limits
 
     def _window(self, model_index: int) -> int | None:
-        """What a model of the operation's list takes, as far as it tells."""
+        """What a model of the operation's list takes, as far as it tells; asked once."""
+        config = self._operation.config
+        if self._windows[0] is not config:
+            self._windows = (config, {})
+        windows = self._windows[1]
+        if model_index not in windows:
+            windows[model_index] = self._told(model_index)
+        return windows[model_index]
+
+    def _told(self, model_index: int) -> int | None:
         _, model, _ = resolve_model(self._agent, self._operation.config, model_index)
         try:
             window: object = None if model is None else model.limits.context_tokens
