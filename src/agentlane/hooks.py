@@ -137,9 +137,9 @@ class BeforeCompaction(HookInfo[Deps], Generic[Deps], frozen=True, kw_only=True)
     """A part of what the model is shown that is about to be summarized.
 
     ``reason``: somebody asked (``manual``), the next request would be too long (``threshold``), one was too long
-    (``overflow``), or the lane leaves its path (``navigation``). ``messages`` are that part, as the model was shown it,
-    and ``earlier`` the summary in front of it, which the new one carries on. ``tokens_before`` counts all that is
-    shown. ``instructions`` are those of the policy and of the request.
+    (``overflow``), or the lane leaves its path (``navigation``). ``messages`` are that part, before any
+    ``transform_context``, and ``earlier`` the summary in front of it, which the new one carries on. ``tokens_before``
+    counts all that is shown. ``instructions`` are those of the policy and of the request.
     """
 
     reason: SummaryReason

@@ -130,6 +130,11 @@ class AgentLane(LaneInbox, Generic[Deps, Output]):
         """
         if result.status != "completed":
             raise InvalidMessage(f"operation {result.operation_id} is {result.status}: it has no output")
+        if self.agent.output is not None and result.kind in ("compact", "navigate"):
+            raise InvalidMessage(
+                f"operation {result.operation_id} is of kind {result.kind!r}: it has no output; result.text is its "
+                "summary"
+            )
         if self.agent.output is None:
             return result.text  # type: ignore[return-value]  # what an agent without a type is typed as
         try:

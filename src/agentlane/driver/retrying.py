@@ -162,9 +162,11 @@ def _check_retryable(lane: LaneCore, old: OperationResult) -> None:
     if old.lane != lane.name:
         raise OperationMismatch(f"operation {old.operation_id} belongs to lane {old.lane!r}, not {lane.name!r}")
     if old.status == "completed" or not old.inputs:
+        way_out = {"compact": "ask for another one with lane.compact()", "navigate": "ask for it anew"}.get(
+            old.kind, "accept a new prompt, or go back with lane.rewind(before=...)"
+        )
         raise RequestConflict(
-            f"operation {old.operation_id} is {old.status}: there is nothing of it to try again; accept a new prompt, "
-            "or go back with lane.rewind(before=...)",
+            f"operation {old.operation_id} is {old.status}: there is nothing of it to try again; {way_out}",
             operation_id=old.operation_id,
         )
     _check_tip(lane, old)
