@@ -97,4 +97,4 @@ def is_apart(draft: OperationDraft, verdict: planning.Verdict) -> bool:
     """Whether what is next is told from what is committed alone, and something is not committed yet."""
     if draft.empty or not isinstance(draft.state, Checkpoint):
         return False
-    return isinstance(verdict, planning.AskSummary | planning.TakeSummary | planning.RefuseSummary)
+    return isinstance(verdict, (planning.AskSummary, planning.TakeSummary, planning.RefuseSummary))

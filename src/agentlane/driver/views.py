@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -57,11 +58,12 @@ def resolve_model(
 ) -> tuple[int, Model | None, ErrorInfo | None]:
     """The model to ask: the one at ``model_index`` of the operation's list, else the next one that is in this process,
     from the list's start again where none follows; or the error that none is."""
-    for index in (*range(model_index, len(config.models)), *range(min(model_index, len(config.models)))):
-        model = agent.models.get(config.models[index])
+    models = config.models
+    for index in chain(range(model_index, len(models)), range(min(model_index, len(models)))):
+        model = agent.models.get(models[index])
         if model is not None:
             return index, model, None
-    names = " or ".join(map(str, config.models))
+    names = " or ".join(map(str, models))
     text = f"model {names} is not among the models of agent {agent.name!r} in this process"
     return model_index, None, ErrorInfo(code="model_unavailable", message=text)
 
