@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from copy import deepcopy
 from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
@@ -12,7 +11,7 @@ from msgspec import UNSET, Struct
 from typing_extensions import TypeVar
 
 from agentlane.data import codec
-from agentlane.data.border import clean_object, clean_text
+from agentlane.data.border import clean_object, clean_text, copied
 from agentlane.data.messages import ModelIdentity, UserMessage
 from agentlane.data.operations import (
     WHOLE_MAX,
@@ -395,7 +394,7 @@ class Agent(Generic[Deps, Output]):
             agent=self.name,
             models=self._identities if config.model is None else (config.model, *config.fallbacks),
             tools=tuple(self.tools) if config.tools is None else config.tools,
-            settings=deepcopy({**self.settings, **(config.settings or {})}),
+            settings=copied({**self.settings, **(config.settings or {})}),
             retry=self.retry,
             limits=self.limits,
             output_retries=UNSET if self.output is None else self.max_output_retries,

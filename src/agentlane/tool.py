@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlane.approval import ApprovalPredicate
-from agentlane.data.border import clean_json, clean_text
+from agentlane.data.border import clean_json, clean_text, copied
 from agentlane.data.messages import ToolCallPart, UserPart
 from agentlane.data.operations import WHOLE_MAX, ReplayPolicy
 from agentlane.errors import InvalidDefinition, InvalidMessage, InvalidName
@@ -158,7 +158,7 @@ class Tool(Generic[P, R]):
         if arguments is None:
             shown = (arguments_text or "")[:200]
             raise ArgumentsError(f"The arguments of {self.name!r} are not a JSON object: {shown!r}. Send one object.")
-        own = _copied(arguments)  # what a tool does to its arguments does not change what the model asked
+        own = copied(arguments)  # what a tool does to its arguments does not change what the model asked
         try:
             if self._signature is not None:
                 return self._signature.convert(own)
@@ -254,15 +254,6 @@ def _own_name(function: Callable[..., Any]) -> str:
         return check_name(name_of(function), "tool")
     except InvalidName as error:
         raise InvalidName(f"{error}; give it another one: tool(name='another')(function)", **error.details) from error
-
-
-def _copied(value: Any) -> Any:
-    """A copy of clean JSON data."""
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    if type(value) is list:
-        return [_copied(item) for item in value]
-    return value
 
 
 def _checked_options(name: str, options: ToolOptions) -> ToolOptions:

@@ -111,13 +111,16 @@ class LaneCore:
     def check(self) -> None:
         """Raise unless the session can be used here and now, and has this branch."""
         self.runtime.check()
-        if not self.exists:
-            raise UnknownBranch(f"branch {self.name!r} is not in session {self.runtime.session_id!r}", name=self.name)
+        self._check_exists()
 
     def check_writable(self) -> None:
         """Raise unless the session can be written here and now, and has this branch."""
         self.runtime.check_writable()
-        self.check()
+        self._check_exists()
+
+    def _check_exists(self) -> None:
+        if not self.exists:
+            raise UnknownBranch(f"branch {self.name!r} is not in session {self.runtime.session_id!r}", name=self.name)
 
     async def load(self) -> None:
         """Read as much of the path as is needed, and what the open operation left, once; and the path again where it is
@@ -288,9 +291,10 @@ class LaneCore:
         elif isinstance(body, AssistantMessage) and body.stop_reason not in ("error", "aborted"):
             self.unanswered.clear()
             self.refused_by = None
-            if body.calls and body.stop_reason != "length":
+            calls = body.calls
+            if calls and body.stop_reason != "length":
                 # Kept as text: keys must not change when somebody changes a message that a model was shown.
-                self._batches.append((id, codec.encode(body.calls)))
+                self._batches.append((id, codec.encode(calls)))
                 self.before_answer = self._last
         elif isinstance(body, AssistantMessage) and body.error is not None and body.error.code == CONTEXT_OVERFLOW:
             self.refused_by = body.model

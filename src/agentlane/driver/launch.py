@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import copy
 from typing import Any
 
 from msgspec import UNSET
 
 from agentlane.agent import Agent, RunInfo
 from agentlane.agent_tool import AgentTool
+from agentlane.data.border import copied
 from agentlane.data.messages import Frame, UsageSeen
 from agentlane.data.operations import REPEATABLE, EffectPending, Tools
 from agentlane.driver.calls import CallEffect, CallOwner
@@ -47,7 +48,7 @@ def launch_request(
             instructions=agent.shown_instructions(instructions, config.tools),
             messages=messages,
             tools=tuple(agent.tools[name].shown() for name in config.tools if name in agent.tools),
-            settings=deepcopy(settings),  # an adapter may keep or change it
+            settings=copied(settings),  # an adapter may keep or change it
             session_id=runtime.session_id,
             lane=lane.name,
             operation_id=operation.id,
@@ -100,7 +101,7 @@ def launch_summary(
             instructions=asked.instructions,
             messages=(asked.message,),
             tools=(),
-            settings=deepcopy(config.settings),
+            settings=copied(config.settings),
             session_id=runtime.session_id,
             lane=lane.name,
             operation_id=operation.id,

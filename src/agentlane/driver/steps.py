@@ -86,6 +86,7 @@ STEPS_MAX = 100_000
 
 
 _INTENTS = (verdicts.AskModel, verdicts.AskSummary, verdicts.StartCalls, verdicts.ReplayCall)
+_WAITS = (verdicts.Idle, verdicts.SleepUntil, verdicts.AwaitAnswers, verdicts.DriveChildren)
 _REQUESTS = (RequestModel, RequestSummary)
 _WITH_MODEL = (Generating, RetryWait, Summarizing, SummaryWait)
 
@@ -147,9 +148,7 @@ class Steps:
                 if self._effects.gates is not None and self._waits_for_hooks(verdict, draft):
                     verdict = verdicts.Idle()
                     break
-                if isinstance(
-                    verdict, verdicts.Idle | verdicts.SleepUntil | verdicts.AwaitAnswers | verdicts.DriveChildren
-                ):
+                if isinstance(verdict, _WAITS):
                     break
                 if is_full(draft, verdict) or is_apart(draft, verdict):
                     full, verdict = True, verdicts.Idle()  # the next commit goes on with it
@@ -286,7 +285,7 @@ class Steps:
         started = (*draft.effects, *held)
         if isinstance(state, Tools):
             resolved = self._batch(draft)
-            running = {effect.index for effect in started if isinstance(effect, RunCall | DriveChild)}
+            running = {effect.index for effect in started if isinstance(effect, (RunCall, DriveChild))}
             views = [each.view for each in resolved]
             if self._resolver.consults:
                 views = effects.predicates.seen(state.answer, draft.args, views)

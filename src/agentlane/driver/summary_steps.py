@@ -101,4 +101,4 @@ def is_apart(draft: OperationDraft, verdict: verdicts.Verdict) -> bool:
     """Whether what is next is told from what is committed alone, and something is not committed yet."""
     if draft.empty or not isinstance(draft.state, Checkpoint):
         return False
-    return isinstance(verdict, verdicts.AskSummary | verdicts.TakeSummary | verdicts.RefuseSummary)
+    return isinstance(verdict, (verdicts.AskSummary, verdicts.TakeSummary, verdicts.RefuseSummary))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -57,7 +58,7 @@ def resolve_model(
 ) -> tuple[int, Model | None, ErrorInfo | None]:
     """The model to ask: the one at ``model_index`` of an operation's list, else the next one that is in this process,
     from the list's start again where none follows; or the error that none is."""
-    for index in (*range(model_index, len(models)), *range(min(model_index, len(models)))):
+    for index in chain(range(model_index, len(models)), range(min(model_index, len(models)))):
         model = agent.models.get(models[index])
         if model is not None:
             return index, model, None

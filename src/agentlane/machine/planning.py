@@ -376,10 +376,10 @@ def _plan_starts(state: Tools, view: View, rules: Rules) -> Verdict:
     waits = consulting = full = False
     running = len(view.live)
     for index, call in enumerate(state.calls):
-        if isinstance(call, OutcomeReady | Placed):
+        if isinstance(call, (OutcomeReady, Placed)):
             continue
         now = view.calls[index]
-        if isinstance(call, EffectPending | WaitingApproval | WaitingExternal | WaitingQuestion | WaitingChild):
+        if isinstance(call, (EffectPending, WaitingApproval, WaitingExternal, WaitingQuestion, WaitingChild)):
             waits = waits or isinstance(call, WaitingApproval | WaitingExternal | WaitingQuestion)
             waits = waits or index in view.stuck
             if not now.parallel:

@@ -107,8 +107,9 @@ def _answer(state: Generating, fact: Answered, rules: Rules) -> Step:
         return Step(None, (placed, _end(state, "aborted", state.answer)), boundary="settlement")
     if message.stop_reason == "error":
         return _fail_or_retry(state, fact, placed, rules)
-    if message.calls:
-        calls: tuple[CallState, ...] = tuple(Planned() for _ in message.calls)
+    asked = message.calls
+    if asked:
+        calls: tuple[CallState, ...] = (Planned(),) * len(asked)
         after: OperationState = Tools(
             calls=calls,
             answer=state.response_id,

@@ -121,8 +121,8 @@ class SessionIndex(Generic[P]):
                     raise InvalidWrite(f"entry id {new_id!r} is used already; take a fresh id", id=new_id)
                 if (
                     parent_id is not None
-                    and row_of.get(parent_id, NO_ROW) < 0
                     and not fresh.get(parent_id)
+                    and row_of.get(parent_id, NO_ROW) < 0
                     and not submitted.get(parent_id)
                 ):
                     raise InvalidWrite(
@@ -150,14 +150,18 @@ class SessionIndex(Generic[P]):
     def apply(self, writes: Sequence[Write], *, first_seq: int, at: int, places: Iterator[P]) -> None:
         """Take in a checked commit. ``places`` gives one for each write that has a payload, in order."""
         self.begin(first_seq, at)
+        last_id, last_row = "", NO_ROW  # most entries stand behind the one before them
         for seq, write in enumerate(writes, first_seq):
             if type(write) is SetValue:
                 namespace, key = write.address
                 self.set_value(namespace, key, next(places))
             elif type(write) is InsertEntry:
                 entry_id, parent_id, kind, _ = write
-                parent = NO_ROW if parent_id is None else self.rows[parent_id]
-                self.insert_entry(entry_id, parent, kind, seq, next(places))
+                if parent_id is None:
+                    parent = NO_ROW
+                else:
+                    parent = last_row if parent_id == last_id else self.rows[parent_id]
+                last_id, last_row = entry_id, self.insert_entry(entry_id, parent, kind, seq, next(places))
             elif type(write) is DeleteValue:
                 namespace, key = write.address
                 self.delete_value(namespace, key)
