@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentlane import Agent, Prompt, hook
+from agentlane import Agent, Prompt, Settled, hook
 from agentlane.testing import ScriptedModel, check_invariants
 from tests.session.places import Place
 
@@ -38,14 +38,17 @@ async def test_an_aborted_run_with_a_whole_answer_ends_with_it_when_it_is_tried_
             await asyncio.sleep(0)
     aborted.append(admitted.operation_id)
     await lane.request_abort(admitted.operation_id)
-    assert (await driving).result.status == "aborted"
+    ended = await driving
+    assert isinstance(ended, Settled) and ended.result.status == "aborted"
     if reopened:
         await session.close()
         session = await place.open()
         lane = await session.lane("main", agent)
 
     again = await lane.retry(admitted.operation_id)
-    result = (await lane.drive(again.operation_id)).result
+    settled = await lane.drive(again.operation_id)
+    assert isinstance(settled, Settled)
+    result = settled.result
 
     assert (result.status, result.text, len(told.requests)) == ("completed", "whole", 1)
     assert lane.tip() == note.id

@@ -274,6 +274,13 @@ class LaneCore:
             self._take(entry.id, entry.body)
             if meta is not None and meta.retry_of is not None and entry.id == meta.start_tip:
                 self.earlier_batches = len(self._batches)
+        id, compaction = self.context.earlier or ("", None)
+        first = None if compaction is None else compaction.kept_from
+        if first is not None and all(entry.id != first for entry in path):
+            self.runtime.found(
+                f"lane {self.name!r}: compaction {id} keeps what is from {first} on, which is not on its path; the "
+                "model is shown its summary and nothing that it keeps; repair the session into a copy"
+            )
 
     async def _show_again(self) -> None:
         """Read again what the model is shown."""

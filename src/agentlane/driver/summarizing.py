@@ -39,6 +39,7 @@ from agentlane.machine.summaries import (
     branch_request,
     compaction_request,
 )
+from agentlane.model import ModelError
 
 NOTHING = ErrorInfo(code="nothing_to_compact", message="there is nothing before the part that is kept")
 
@@ -293,6 +294,9 @@ class Summaries:
         """What is asked of a model, by the window that it tells too; as often as it is ``shorter`` it shows half as
         much."""
         messages, turn = await self.messages(prep)
+        if not messages and self.earlier is None:  # with other projectors than when it was decided
+            why = "what is to be summarized shows a model nothing any more; go there without a summary"
+            raise ModelError(why, kind=NOTHING.code, sent=False)
         bound, window = prep.shown_tokens, self._window((asked,))
         if window is not None and (shown := budgets(self.policy, window).shown) is not None:
             bound = shown if bound is None else min(bound, shown)
