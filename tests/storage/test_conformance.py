@@ -1,6 +1,6 @@
 """Claim: every backend keeps every rule of the storage contract.
 
-The reduced form asks JSONL and SQLite each at one durability, by turns, what has nothing to do with a medium that fails.
+The reduced form asks JSONL and SQLite at one durability each, by turns, what is not about a medium that fails.
 """
 
 from __future__ import annotations
