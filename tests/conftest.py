@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
+import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
 # No deadline, no random seed: what a test says must not depend on how busy the machine is or on luck.
-settings.register_profile("reduced", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("reduced", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("whole", deadline=None, derandomize=True, max_examples=120)
 
-KEEPING = {"crash", "machine", "recorded", "stateful"}
+KEEPING = {"crash", "machine", "recorded", "stateful", "watch"}
 """Folders of tests that keep whole histories while they look at them, and count no descriptors that garbage holds."""
 GARBAGE = (20_000, 20, 20)
 """How many more objects than before start a collection of the youngest, and how many of those one of the elder."""
@@ -24,6 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("whole" if config.getoption("--whole") else "reduced")
+    if sys.dont_write_bytecode:
+        _keep_bytecode_of_children(config)
 
 
 def pytest_collection_finish() -> None:
@@ -49,3 +53,13 @@ def collecting_rarely(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     gc.set_threshold(*before)
     gc.collect()
+
+
+def _keep_bytecode_of_children(config: pytest.Config) -> None:
+    """Where no bytecode is written, hundreds of child processes would compile the library, each for itself."""
+    folder = tempfile.TemporaryDirectory(prefix="agentlane-bytecode-", ignore_cleanup_errors=True)
+    patch = pytest.MonkeyPatch()
+    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    patch.setenv("PYTHONPYCACHEPREFIX", folder.name)
+    config.add_cleanup(folder.cleanup)
+    config.add_cleanup(patch.undo)

@@ -1,12 +1,13 @@
 """Runs the suite in two processes side by side: ``python tests/side_by_side.py [OPTIONS OF PYTEST]``.
 
 One half is shown as it goes, the other once it is over; the exit code is that of the half that went worse. Where paths
-are asked for, or on one core, it is one process.
+are asked for, or on one core, it is one process. The halves make their files in memory, if there is room.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ TESTS = Path(__file__).parent
 FIRST = ("crash", "docs", "session", "storage")
 """The folders of one half; the other has the rest. They take about as long as each other."""
 NONE_COLLECTED = 5
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 4 << 30
 
 
 def halves(folders: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -35,21 +38,30 @@ def worse(codes: Sequence[int]) -> int:
     return max((code for code in codes if code != NONE_COLLECTED), default=NONE_COLLECTED, key=abs)
 
 
+def in_memory() -> str | None:
+    """A folder whose files are in memory, where there is one and it has room."""
+    roomy = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES
+    return str(MEMORY) if roomy else None
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the tests; the exit code of pytest."""
     command = [sys.executable, "-m", "pytest", *arguments]
     if names_a_path(arguments) or (os.cpu_count() or 1) < 2:
         return subprocess.run(command, cwd=TESTS.parent, check=False).returncode
     shown, later = halves(sorted(path.name for path in TESTS.iterdir() if path.is_dir()))
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(dir=in_memory()) as files:
+        environment = os.environ | {"TMPDIR": files}
         other = subprocess.Popen(
             [*command, "-p", "no:cacheprovider", *later],
             cwd=TESTS.parent,
+            env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
         )
         try:
-            codes = [subprocess.run([*command, *shown], cwd=TESTS.parent, check=False).returncode, other.wait()]
+            first = subprocess.run([*command, *shown], cwd=TESTS.parent, env=environment, check=False)
+            codes = [first.returncode, other.wait()]
         except BaseException:
             other.kill()
             other.wait()

@@ -85,7 +85,7 @@ async def test_a_tool_that_says_something_else_each_time_is_not_steady(steady: b
 
     scenario = Scenario("s", agent=agent, steady=steady)
     if not steady:
-        assert (await crash_matrix(scenario, stores=["memory"], depth=Depth(again=5))).passed
+        assert (await crash_matrix(scenario, stores=["memory"], depth=Depth(every=2, again=9))).passed
         return
     with pytest.raises(CrashMatrixError) as caught:
         await crash_matrix(scenario, stores=["memory"], failures_max=1)

@@ -56,14 +56,14 @@ SAMPLE_EVERY = 31
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The reduced form plays each scenario on two stores, the whole one on all."""
+    """The reduced form plays each scenario on one store, by turns, the whole one on all."""
     if "backend" in metafunc.fixturenames:
         whole = metafunc.config.getoption("--whole")
         chosen = [
             pytest.param(scenario, backend, id=f"{scenario.name}-{backend}")
             for number, scenario in enumerate(SCENARIOS)
             for place, backend in enumerate(BACKENDS)
-            if whole or (number + place) % 2 == 0
+            if whole or number % len(BACKENDS) == place
         ]
         metafunc.parametrize(("scenario", "backend"), chosen)
 
@@ -152,12 +152,14 @@ class Alone(Hands):
 
 
 @pytest.mark.parametrize("scenario", [BARRIER, MEMO], ids=lambda each: each.name)
-async def test_histories_that_share_an_ending_come_to_what_they_come_to_alone(scenario: Scenario[Any]) -> None:
-    depth = Depth(every=4, again=7)
+async def test_histories_that_share_an_ending_come_to_what_they_come_to_alone(
+    scenario: Scenario[Any], whole: bool
+) -> None:
+    depth = Depth(every=4, again=7) if whole else Depth(every=9, again=17)
     shared = await crash_matrix(scenario, stores=["memory"], depth=depth)
     alone = await crash_matrix(replace(scenario, world=Alone), stores=["memory"], depth=depth)
 
-    assert shared.rows[0].alike > 30 and alone.rows[0].alike == 0
+    assert shared.rows[0].alike > (30 if whole else 5) and alone.rows[0].alike == 0
     assert replace(shared.rows[0], alike=0) == alone.rows[0]
     assert (shared.killed, shared.closed, shared.aborted) == (alone.killed, alone.closed, alone.aborted)
     assert shared.states.keys() == alone.states.keys() and shared.calls.keys() == alone.calls.keys()

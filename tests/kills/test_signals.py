@@ -97,7 +97,7 @@ async def test_an_impatient_ctrl_c_ends_it_all_the_same(disk: str, zygote: Zygot
     """Each Ctrl-C after the first raises where the program is. Things may be left undone, never a broken session."""
     plain = begin(zygote, tmp_path, disk)
     rows = sorted({place.row for place in plain.run().rows()})
-    chosen = rows[:: 3 if whole else 9]
+    chosen = rows[:: 3 if whole else 17]
     pressed = 0
     for number, row in enumerate(chosen):
         history = History(

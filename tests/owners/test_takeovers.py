@@ -19,11 +19,11 @@ OWNERS = 2
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "beside" in metafunc.fixturenames:
-        asked = BESIDE if metafunc.config.getoption("--whole") else BESIDE[:2]
         cases = [
-            (kind, each) for kind in ("jsonl", "sqlite") for each in asked if (kind, each) != ("jsonl", "optimize")
+            (kind, each) for kind in ("jsonl", "sqlite") for each in BESIDE if (kind, each) != ("jsonl", "optimize")
         ]
-        metafunc.parametrize(("kind", "beside"), cases)
+        sample = [("jsonl", "compact"), ("sqlite", "nothing")]
+        metafunc.parametrize(("kind", "beside"), cases if metafunc.config.getoption("--whole") else sample)
 
 
 async def test_a_killed_owner_is_replaced_at_once_by_one_of_those_who_wait(stage: Stage, beside: str) -> None:

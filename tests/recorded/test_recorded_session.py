@@ -33,6 +33,17 @@ Of the others, which have another policy on the same store, every second piece o
 POLICIES: Mapping[str, Mapping[str, ReplayPolicy]] = {"safe": SAFE, "honest": HONEST}
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The reduced form plays the whole session on one store, and kills on each with one of the policies."""
+    whole = metafunc.config.getoption("--whole")
+    if "policies" in metafunc.fixturenames:
+        pairs = [(backend, policies) for backend in BACKENDS for policies in POLICIES]
+        by_turns = [(BACKENDS[0], "safe"), (BACKENDS[1], "honest"), (BACKENDS[2], "safe")]
+        metafunc.parametrize(("backend", "policies"), pairs if whole else by_turns)
+    elif "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", BACKENDS if whole else BACKENDS[-1:])
+
+
 @pytest.fixture(scope="module")
 def session() -> tuple[Message, ...]:
     return recorded_session()
@@ -49,7 +60,6 @@ def sample(session: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(kept)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 async def test_without_kills_it_is_the_recording(
     session: tuple[Message, ...], backend: Backend, tmp_path: Path
 ) -> None:
@@ -65,8 +75,6 @@ async def test_without_kills_it_is_the_recording(
     await check_same(playback)
 
 
-@pytest.mark.parametrize("policies", POLICIES)
-@pytest.mark.parametrize("backend", BACKENDS)
 async def test_killed_at_every_commit_nothing_differs_but_what_was_cut(
     session: tuple[Message, ...],
     sample: tuple[Message, ...],

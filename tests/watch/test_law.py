@@ -23,6 +23,16 @@ from tests.watch.law import followed
 
 PROGRAMS_MAX = 25
 EVERY = 61
+SAMPLE = slice(None, None, 2)
+"""Of the rare programs and of the scenarios, in the reduced form."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    sample = slice(None) if metafunc.config.getoption("--whole") else SAMPLE
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", list(KNOWN)[sample])
+    if "scenario" in metafunc.fixturenames:
+        metafunc.parametrize("scenario", SCENARIOS[sample], ids=lambda each: each.name)
 
 
 @settings(
@@ -35,13 +45,11 @@ def test_folding_gives_what_there_is_in_random_programs(program: Program) -> Non
         run(program, Path(folder))
 
 
-@pytest.mark.parametrize("name", KNOWN)
 def test_folding_gives_what_there_is_in_rare_programs(name: str, tmp_path: Path) -> None:
     with followed():
         run(KNOWN[name], tmp_path)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
 async def test_a_watched_run_ends_as_an_unwatched_one(scenario: Scenario[Any], tmp_path: Path, whole: bool) -> None:
     place = SCENARIOS.index(scenario)
     depth = Depth(every=EVERY // 2 if whole else EVERY, first=3 * place, again=0)

@@ -78,7 +78,11 @@ async def test_a_whole_answer_has_its_parts_in_order_its_usage_and_its_stop_reas
 
 @both
 @pytest.mark.parametrize(("length", "newline"), [(1, "\n"), (1, "\r\n"), (2, "\r"), (7, "\r\n")])
-async def test_it_does_not_matter_where_the_bytes_are_cut(wire: Wire, api: Api, length: int, newline: str) -> None:
+async def test_it_does_not_matter_where_the_bytes_are_cut(
+    wire: Wire, api: Api, length: int, newline: str, whole: bool
+) -> None:
+    if (length, newline) == (1, "\n") and not whole:
+        pytest.skip("what line ends of two bytes show more of: with --whole")
     data = api.body(whole_events(api), newline=newline, keep_alives=True)
 
     found = await wire.answered(api, Reply(pieces=every(data, length)))
