@@ -29,7 +29,7 @@ class PlainAgain(PlainRuns):
             raise Refused("LaneBusy")
         if old["lane"] != lane:
             raise Refused("OperationMismatch")
-        if old["status"] == "completed":
+        if old["status"] == "completed" or not old["inputs"]:
             raise Refused("RequestConflict")
         if disk.tips[lane] != old["tips"][1]:
             raise Refused("OperationMismatch")

@@ -150,6 +150,6 @@ def kept(summing: Summing, reason: str, size: int, asked: int | None) -> int:
     if asked is not None:
         return asked
     keep, window = summing.policy_keep, summing.threshold
-    if reason == "overflow" and window is None:
+    if reason == "overflow" and (window is None or size <= window):
         window = size * 3 // 4
     return keep if window is None else min(keep, window // 4)

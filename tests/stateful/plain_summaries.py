@@ -25,12 +25,12 @@ def prepare(disk: Disk, op: Op, summing: Summing, reason: str) -> Prep | None:
     seen = shown(disk.entries, disk.path(tip), projects=summing.projects)
     if reason == "navigation":
         assert apart is not None
-        path = disk.path(tip)
-        left = path if apart.base is None else path[path.index(apart.base) + 1 :]
-        messages = shown(disk.entries, left, projects=summing.projects).messages
+        messages = _left_behind(disk, tip, apart.base, projects=summing.projects)
         return Prep(reason, tip, seen.size, about=(None, messages, None))
-    keep = kept(summing, reason, seen.size, None if apart is None else apart.keep)
-    place = cut(seen.pieces, keep, len(disk.unanswered(op.lane)))
+    keep, unanswered = kept(summing, reason, seen.size, None if apart is None else apart.keep), disk.unanswered(op.lane)
+    place = cut(seen.pieces, keep, len(unanswered))
+    if place is None and reason == "overflow":
+        place = cut(seen.pieces, 0, len(unanswered))
     if place is None:
         return None
     before, behind = seen.pieces[: place.at], seen.pieces[place.at :]
@@ -59,14 +59,39 @@ def is_due(disk: Disk, draft: Disk, op: Op, summing: Summing) -> bool:
 
 
 def leaves_something(disk: Disk, tip: int | None, base: int | None, *, projects: bool) -> bool:
-    """Whether the model was shown something of the path behind ``base``."""
-    path = disk.path(tip)
-    left = path if base is None else path[path.index(base) + 1 :]
+    """Whether the model was shown something of the path behind ``base``, but for a compaction of what comes before."""
+    entries = disk.entries
+    _, left = _parted(disk, tip, base)
+    said = [number for number in left if entries[number].body[0] != "compaction"]
     return any(
-        shown(disk.entries, [number], projects=projects).messages
-        for number in left
-        if disk.entries[number].call is None
+        entries[number].body[0] == "result" or shown(entries, [number], projects=projects).messages for number in said
     )
+
+
+def _parted(disk: Disk, tip: int | None, base: int | None) -> tuple[list[int], list[int]]:
+    """A path up to ``base``, and behind it."""
+    path = disk.path(tip)
+    at = 0 if base is None else path.index(base) + 1
+    return path[:at], path[at:]
+
+
+def _left_behind(disk: Disk, tip: int | None, base: int | None, *, projects: bool) -> list[tuple[Any, ...]]:
+    """What the model was shown of the path behind ``base``: of a compaction there only if it is about that alone.
+
+    Results at its beginning come with the answer that they are for."""
+    entries = disk.entries
+    path, left = _parted(disk, tip, base)
+    first = next((number for number in left if entries[number].body[0] != "custom"), None)
+    call = None if first is None else entries[first].call
+    taken = [] if call is None else path[path.index(call[0]) :]
+    for number in left:
+        body = entries[number].body
+        if body[0] == "compaction":
+            about_it = body[2] is None or body[2] in left
+            if not about_it or not shown(entries, taken, projects=projects).messages:
+                continue
+        taken.append(number)
+    return shown(entries, taken, projects=projects).messages
 
 
 @dataclass
