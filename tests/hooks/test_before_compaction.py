@@ -145,10 +145,11 @@ async def test_the_earlier_summary_is_told(memory: Place) -> None:
         "a text",
         SummaryText(""),
         SummaryText(" \n"),
+        SummaryText("long" * 100_001),
         SummaryText(3),  # type: ignore[arg-type]
         Decline(None),  # type: ignore[arg-type]
     ],
-    ids=repr,
+    ids=lambda answer: repr(answer)[:40],
 )
 async def test_one_that_fails_is_reported_and_passed_over(memory: Place, answer: Any) -> None:
     def say(info: Any) -> Any:

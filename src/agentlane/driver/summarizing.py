@@ -278,7 +278,9 @@ class Summaries:
         return replace(message, content=(*parts, TextPart(text=cut_text)))
 
     def check_own(self, text: str) -> None:
-        """Refuse a summary of a hook's that would leave no room."""
+        """Refuse a summary of a hook's that would leave no room, or that no model's would be taken as."""
+        if len(text) > SUMMARY_MAX:
+            raise InvalidMessage(f"text: the summary has {len(text)} characters, and {SUMMARY_MAX} are taken")
         tokens, most = estimate_text(text), self.most_tokens
         if self._budgets().threshold is not None and tokens > most:
             raise InvalidMessage(f"text: the summary has some {tokens} tokens, and {most} leave room for what goes on")
