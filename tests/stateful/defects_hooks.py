@@ -26,8 +26,8 @@ from tests.stateful.talk import Say
 def _other_order(patch: pytest.MonkeyPatch) -> None:
     init = Gates.__init__
 
-    def turned(self: Gates, owner: Any, lane: Any, operation: Any, agent: Any) -> None:
-        init(self, owner, lane, operation, agent)
+    def turned(self: Gates, *given: Any) -> None:
+        init(self, *given)
         self._before_finish = self._before_finish[::-1]
 
     patch.setattr(Gates, "__init__", turned)

@@ -97,9 +97,34 @@ _about_summaries = st.builds(
     st.just("before_compaction"),
     st.sampled_from(["change", "change", "block", "block", "nothing", "raise", "wrong"]),
     st.sampled_from([None, None, "block"]),
-    plain=st.booleans(),
+    st.sampled_from([0, 0, 1, 1, 2]),
+    st.sampled_from([False, False, True]),
 )
+_beside_summaries = st.builds(
+    Hook,
+    st.sampled_from(
+        [
+            "before_navigation",
+            "before_navigation",
+            "before_navigation",
+            "before_run",
+            "before_request",
+            "transform_context",
+            "after_response",
+            "before_finish",
+            "before_tool",
+        ]
+    ),
+    st.sampled_from(["change", "change", "nothing", "block", "raise"]),
+    st.sampled_from([None, "continue", "continue"]),
+    st.sampled_from([0, 0, 1]),
+    st.booleans(),
+)
+_only_about_summaries = st.lists(_about_summaries, min_size=1, max_size=2).map(tuple)
 hooks_about_summaries: st.SearchStrategy[Hooks] = st.one_of(
-    st.just(()), st.just(()), st.lists(_about_summaries, min_size=1, max_size=2).map(tuple)
+    st.just(()),
+    _only_about_summaries,
+    st.tuples(_beside_summaries, _about_summaries),
+    st.tuples(_about_summaries, _beside_summaries, _beside_summaries),
 )
-"""Hooks that decline summaries or write them, which none of them hangs over."""
+"""Hooks that decline summaries or write them, think about it or fail, and others beside them."""

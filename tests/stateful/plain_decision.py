@@ -17,7 +17,7 @@ from tests.stateful.people import EXPIRES_MS
 from tests.stateful.plain_asked import Asked, Decided
 from tests.stateful.plain_calls import arguments_of, plan_calls, result_of
 from tests.stateful.plain_disk import CallState, Disk, Op, Row
-from tests.stateful.plain_hooks import Gates, Place, request_place
+from tests.stateful.plain_hooks import Gates, Place, is_first, request_place
 from tests.stateful.plain_inbox import Item
 from tests.stateful.plain_limits import limit_reached
 from tests.stateful.plain_summaries import SummaryPart, prepare
@@ -117,11 +117,11 @@ class Decision:
             elif op.cancelled:
                 self._end("aborted", op.answer, op.code)
             elif self.running.gates.failed:
-                self._end("failed", op.answer, "hook_failed")
+                self._end("failed", op.answer, self.running.gates.failed)
             elif op.at == "checkpoint" and (items := self._next_input(op)):
                 self._place_input(op, items)
             elif op.finish:
-                if self._gated(("before_finish", op.turn, 0)):
+                if op.summed.next != "end" and self._gated(("before_finish", op.turn, 0)):
                     return
                 if not self._followed_up(op):
                     self._end("completed", op.answer, op.code)
@@ -133,7 +133,7 @@ class Decision:
             elif not kin.has_model(self.running.handle):
                 self._end("failed", op.answer, "model_unavailable")
             else:
-                if op.at == "checkpoint" and op.turn == 0 and self._gated(("before_run", 1, 0)):
+                if is_first(op) and self._gated(("before_run", 1, 0)):
                     return
                 if (going := SummaryPart(self).before_request(op)) is not None:
                     if not going:

@@ -12,6 +12,7 @@ from tests.stateful.plain import Plain, Refused
 from tests.stateful.plain_disk import Op
 from tests.stateful.summing import UNIT
 
+REFUSED = "navigation_refused"
 Place: TypeAlias = tuple[str, int, int]
 """A point, the turn it is about, and which attempt or call of it."""
 
@@ -39,9 +40,10 @@ class Gates:
         return [each for each in self.hooks if each[1].point == point]
 
     @property
-    def failed(self) -> bool:
-        """Whether the run must not go on."""
-        return any(said.failed for place, said in self.said.items() if place[0] != "before_tool")
+    def failed(self) -> str | None:
+        """The code with which the run must not go on."""
+        failed = (said.failed for place, said in self.said.items() if place[0] != "before_tool" and said.failed)
+        return next((REFUSED if each == REFUSED else "hook_failed" for each in failed), None)
 
     def silent(self, places: Iterable[Place]) -> list[Place]:
         """Where hooks have not spoken yet."""
@@ -82,6 +84,12 @@ def request_place(op: Op, ahead: int = 1) -> Place:
     return ("before_request", op.turn + first, ahead if first else op.attempt + ahead)
 
 
+def is_first(op: Op) -> bool:
+    """Whether a run has not asked its model yet, for a summary neither."""
+    summed = op.summed
+    return op.at == "checkpoint" and op.turn == 0 and not (summed.next or summed.looked or summed.overflow is not None)
+
+
 def _open(status: str) -> bool:
     return status != "placed"
 
@@ -91,9 +99,12 @@ def _needed(place: Place, op: Op | None) -> bool:
     if op is None:
         return False
     if point == "before_run":
-        return op.at == "checkpoint" and op.turn == 0
+        return op.at in ("checkpoint", "summarizing", "summary_wait") and op.turn == 0
+    if point == "before_navigation":
+        return op.summed.apart is not None
     if point == "before_request":
-        return op.at != "tools" and place in (request_place(op, 0), request_place(op))
+        asks = op.at in ("checkpoint", "generating", "retry_wait") and op.summed.next != "summarize"
+        return asks and place in (request_place(op, 0), request_place(op))
     if point == "before_compaction":
         return False
     if point == "before_finish":
@@ -181,6 +192,11 @@ class PlainHooked(Plain):
         if point == "before_run":
             inputs = tuple(entries[each].body[1] for each in op.inputs)
             return self.ask(hooks, None, lambda _: (*told, inputs), _nothing)
+        if point == "before_navigation":
+            assert op.summed.apart is not None
+            move = (op.lane, self.disk.tips[op.lane], op.summed.apart.to, op.summed.apart.label, ())
+            said = self.ask(hooks, None, lambda _: move, _nothing)
+            return Said(failed=REFUSED) if said is not None and said.refusal else said
         if point == "before_request":
             return self.ask(
                 hooks,

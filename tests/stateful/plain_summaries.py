@@ -124,8 +124,10 @@ class SummaryPart:
         elif op.cancelled:
             self._end(op, "aborted", op.answer)
         elif running.gates.failed:
-            self._end(op, "failed", op.answer, "hook_failed")
+            self._end(op, "failed", op.answer, running.gates.failed)
         elif op.at == "navigating":
+            if self._may_not_move_yet(op):
+                return False
             self._move(op)
             decision.names.append("navigation")
             self._end(op, "completed", op.answer)
@@ -155,7 +157,7 @@ class SummaryPart:
         decision, place = self.decision, ("before_compaction", op.turn, 0)
         op.summed.prep = prep
         decision.model.disk.ops[op.id].summed.prep = prep  # what hooks are told of
-        if decision._gated(place):
+        if self._may_not_move_yet(op) or decision._gated(place):
             return False
         said = decision.running.gates.said.get(place)
         if said is not None and said.refusal:
@@ -171,6 +173,12 @@ class SummaryPart:
             op.attempt, op.retries, op.restarts, op.summed.shorter = 1, 0, 0, 0
             self._intend(op)
         return True
+
+    def _may_not_move_yet(self, op: Op) -> bool:
+        """Whether hooks have to be asked first about a navigation that goes elsewhere."""
+        apart, tip = op.summed.apart, self.decision.draft.tips[op.lane]
+        moves = apart is not None and apart.kind == "navigate" and apart.to != tip
+        return moves and self.decision._gated(("before_navigation", 0, 0))
 
     def _intend(self, op: Op) -> None:
         op.at, op.asked = "summarizing", op.model

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.stateful.defect import Defect
 from tests.stateful.defects import DEFECTS
 from tests.stateful.defects_again import AGAIN_DEFECTS
+from tests.stateful.defects_decided import DECIDED_DEFECTS
 from tests.stateful.defects_delivery import DELIVERY_DEFECTS
 from tests.stateful.defects_hooks import HOOK_DEFECTS
 from tests.stateful.defects_kin import KIN_DEFECTS
@@ -37,6 +38,7 @@ ALL = (
     *KIN_DEFECTS,
     *AGAIN_DEFECTS,
     *SUMMING_DEFECTS,
+    *DECIDED_DEFECTS,
 )
 NAMES = [defect.name for defect in ALL]
 MET_SOON = ["a result is lost by reopening", "a killed commit is there"]

@@ -489,7 +489,7 @@ def _is_open(state: Tools, index: int) -> bool:
 def _is_needed(place: Place, state: OperationState) -> bool:
     point, answer, index = place
     if point == "before_run":
-        return _is_first(state) or (isinstance(state, Summarizing | SummaryWait) and state.turn == 0)
+        return isinstance(state, Checkpoint | Summarizing | SummaryWait) and state.turn == 0
     if point == "before_navigation":
         return isinstance(state, Checkpoint | Summarizing | SummaryWait | Navigating)
     if point == "before_request":
