@@ -19,7 +19,7 @@ from tests.stateful.programs import Program, programs
 
 PROGRAMS_MAX = 70
 """Of some eight steps each, on three backends, with everything compared after each: enough for half a minute."""
-MIXED_PART, MIXED_MAX = 8, 16
+MIXED_PART, MIXED_MAX = 5, 15
 """Of each mix so much less, and at most so many."""
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

@@ -222,6 +222,18 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
+def maker(name: str, folder: Path) -> Callable[[], AbstractAsyncContextManager[Harness]]:
+    """Makes a harness of the backend of that name, as often as called, each in a folder of its own."""
+    numbers = count()
+
+    def make() -> AbstractAsyncContextManager[Harness]:
+        place = folder / str(next(numbers))
+        place.mkdir()
+        return BACKENDS[name](place)
+
+    return make
+
+
 # What they share.
 
 

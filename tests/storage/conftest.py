@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from agentlane.storage import verifying
 from agentlane.testing.conformance import Harness
-from tests.storage.backends import BACKENDS
+from tests.storage.backends import BACKENDS, maker
 
 
 @pytest.fixture(params=list(BACKENDS))
 def make_harness(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], AbstractAsyncContextManager[Harness]]:
     """Makes a harness of one backend, as often as called."""
-    numbers = count()
-
-    def make() -> AbstractAsyncContextManager[Harness]:
-        folder = tmp_path / str(next(numbers))
-        folder.mkdir()
-        return BACKENDS[request.param](folder)
-
-    return make
+    return maker(request.param, tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,12 @@ The reduced form asks JSONL and SQLite at one durability each, by turns, what is
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from agentlane.testing.conformance import Check, check_storage, conformance_checks
-from agentlane.testing.conformance.harness import HarnessMaker
-from tests.storage.backends import BACKENDS
+from tests.storage.backends import BACKENDS, maker
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -20,15 +21,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for backend in BACKENDS
         if whole or "break_medium" in check.needs or backend in _by_turns(number)
     ]
-    metafunc.parametrize(("check", "make_harness"), chosen, indirect=["make_harness"])
+    metafunc.parametrize(("check", "backend"), chosen)
 
 
 def _by_turns(number: int) -> set[str]:
     return {"memory", "jsonl-process", "sqlite-disk"} if number % 2 else {"memory", "jsonl-disk", "sqlite-process"}
 
 
-async def test_conformance(check: Check, make_harness: HarnessMaker) -> None:
-    report = await check_storage(make_harness, only=[check.name])
+async def test_conformance(check: Check, backend: str, tmp_path: Path) -> None:
+    report = await check_storage(maker(backend, tmp_path), only=[check.name])
 
     if report.skipped:
         pytest.skip(report.skipped[check.name])
