@@ -11,7 +11,7 @@ from agentlane import Agent, AgentLane, Session, Usage, tool
 from agentlane.data.entries import Compaction
 from agentlane.model import ModelLimits
 from agentlane.testing import ScriptedModel, answer, call, check_invariants
-from tests.driver.compacting import answers, counted, memory_session, path, said, shown, summaries, talk, tokens
+from tests.driver.compacting import answers, counted, memory_session, path, said, summaries, talk, tokens
 
 
 @pytest_asyncio.fixture
@@ -78,15 +78,3 @@ async def test_what_an_application_appends_meanwhile_counts_before_the_next_requ
         "compaction S",
         "model done",
     ]
-
-
-async def test_what_an_application_appended_before_a_prompt_is_kept_like_the_prompt(session: Session) -> None:
-    """No model has seen either of them yet."""
-    limits = ModelLimits(context_tokens=1_600)
-    model = ScriptedModel([said("a1", 1_500), said("a2", 1_500), "done"], summaries="S", limits=limits)
-    lane = await session.lane("main", counted(model, projectors={"note": lambda data: data["text"]}))
-    await talk(lane, "u1", "u2")
-    await lane.append_custom("note", {"text": said("note")})
-    await lane.append_custom("draft", {})
-    await lane.run(said("u3"))
-    assert shown(answers(model)[-1]) == ["[summary: S]", "user note", "user u3"]

@@ -71,8 +71,8 @@ def _declined_for_the_run(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(table.TABLE, (Checkpoint, SummaryRefused), final)  # type: ignore[arg-type]
 
 
-def _said_of_what_was(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gates, "_summary_place", lambda self, state: ("before_compaction", "", 0))
+def _placed_before_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Gates, "asked_about_summary", lambda self, state: False)
 
 
 def _not_recovered(patch: pytest.MonkeyPatch) -> None:
@@ -122,8 +122,8 @@ DECIDED_DEFECTS = above_stores(
         _program(Run(), Run(), Run(prompt=1), hooks=(DECLINES,), prompts=((DONE,), (CALLS, DONE)), window=4, keep=1),
     ),
     Defect(
-        "a hook is not asked again about what has come meanwhile",
-        _said_of_what_was,
+        "what is said while a hook thinks about a summary stands before it",
+        _placed_before_it,
         _program(*TALK, AppendEntry(), hooks=(Hook("before_compaction", "change", hang=1),), window=4, keep=1),
     ),
     Defect(

@@ -118,7 +118,7 @@ class Decision:
                 self._end("aborted", op.answer, op.code)
             elif self.running.gates.failed:
                 self._end("failed", op.answer, self.running.gates.failed)
-            elif op.at == "checkpoint" and (items := self._next_input(op)):
+            elif op.at == "checkpoint" and not self._thought_about() and (items := self._next_input(op)):
                 self._place_input(op, items)
             elif op.finish:
                 if op.summed.next != "end" and self._gated(("before_finish", op.turn, 0)):
@@ -160,6 +160,11 @@ class Decision:
         return tuple((call.tool, *each.values()) for call, each in zip(op.batch, arguments, strict=True))
 
     # Hooks.
+
+    def _thought_about(self) -> bool:
+        """Whether hooks are asked about a summary, or have spoken: what is said meanwhile stands behind it."""
+        place, gates = ("before_compaction", self.op.turn, 0), self.running.gates
+        return not self.names and (place in gates.hanging or place in gates.said)
 
     def _gated(self, *places: Place) -> bool:
         """Whether hooks have to speak first; they are asked once there is nothing to commit."""

@@ -30,7 +30,9 @@ def prepare(disk: Disk, op: Op, summing: Summing, reason: str) -> Prep | None:
     keep, unanswered = kept(summing, reason, seen.size, None if apart is None else apart.keep), disk.unanswered(op.lane)
     place = cut(seen.pieces, keep, len(unanswered))
     if place is None and reason == "overflow":
-        place = cut(seen.pieces, 0, len(unanswered))
+        first = op.inputs[0] if op.inputs else None
+        own = unanswered[unanswered.index(first) :] if first in unanswered else unanswered
+        place = cut(seen.pieces, 0, len(unanswered)) or cut(seen.pieces, 0, len(own))
     if place is None:
         return None
     before, behind = seen.pieces[: place.at], seen.pieces[place.at :]

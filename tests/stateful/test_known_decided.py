@@ -58,19 +58,19 @@ KNOWN: dict[str, tuple[Program, int, list[Any]]] = {
     "thinks, and it is aborted; it thinks about the next run, to which something is said": (
         Program(
             (*WRITTEN, Compact(keep=0), Abort(), Run(), AppendEntry(), Kill(), Resume()),
-            hooks=(_thinks(3, "block"),),
+            hooks=(_thinks(2, "block"),),
             summing=SMALL,
         ),
-        4,
+        3,
         [("compact", "aborted", None), ("prompt", "completed", None)],
     ),
-    "asked again for each thing that is placed before a request": (
+    "thought about once, whatever is said meanwhile, and once more by another process": (
         Program(
-            (*WRITTEN, Run(), AppendEntry(), Say(), Say(kind="follow_up"), AppendEntry(text=None)),
-            hooks=(_thinks(3),),
+            (*WRITTEN, Run(), AppendEntry(), Say(), Say(kind="follow_up"), AppendEntry(text=None), Kill(), Resume()),
+            hooks=(_thinks(1),),
             summing=SMALL,
         ),
-        5,
+        3,
         [("prompt", "completed", None)],
     ),
     "declined before each request of a run, and at last where it was too long": (

@@ -6,8 +6,7 @@ Rules
 - Of the turn boundaries the one with the longest tail is taken that is not larger than what may be kept. If there is
   none, the cut is inside the last turn, before an answer, and again with the longest tail; and if none fits there
   either, nothing is kept. No cut stands before a result, so a call and its results stay together.
-- User messages that are not answered yet are kept, whatever their size, with the entries of an application right before
-  them, and nothing besides where that is too much.
+- User messages that are not answered yet are kept, whatever their size, and nothing besides where that is too much.
 - A compaction that the library makes by itself takes away a quarter of what may be kept, at least, and comes only after
   as many new tokens. So it can't loop: n new tokens are followed by no more than n // quarter of them.
 """
@@ -143,8 +142,6 @@ def _latest(pieces: Sequence[Piece], unanswered: int) -> int:
         if isinstance(pieces[index].body, UserMessage):
             unanswered -= 1
             latest = index
-    while 0 < latest < len(pieces) and isinstance(pieces[latest - 1].body, Custom):
-        latest -= 1
     return latest
 
 
