@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-FIRST = ("crash", "docs", "session", "storage")
+FIRST = ("cases", "crash", "docs", "hooks", "session", "storage")
 """The folders of one half; the other has the rest. They take about as long as each other."""
 NONE_COLLECTED = 5
 MEMORY = Path("/dev/shm")
