@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-FIRST = ("crash", "docs", "session", "storage")
+FIRST = ("cases", "crash", "docs", "hooks", "session", "storage")
 """The folders of one half; the other has the rest. They take about as long as each other."""
 NONE_COLLECTED = 5
 MEMORY = Path("/dev/shm")
@@ -75,6 +76,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the files go, and the other half
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
