@@ -122,7 +122,6 @@ _beside_summaries = st.builds(
 )
 _only_about_summaries = st.lists(_about_summaries, min_size=1, max_size=2).map(tuple)
 hooks_about_summaries: st.SearchStrategy[Hooks] = st.one_of(
-    st.just(()),
     _only_about_summaries,
     st.tuples(_beside_summaries, _about_summaries),
     st.tuples(_about_summaries, _beside_summaries, _beside_summaries),

@@ -40,7 +40,7 @@ from tests.stateful.programs import (
 )
 from tests.stateful.questions import answers
 from tests.stateful.summing import Summing, compacts, leaves, summings
-from tests.stateful.talk import Submit, talk
+from tests.stateful.talk import Say, Submit, talk
 
 Phrase = tuple[Step, ...]
 
@@ -272,6 +272,24 @@ def summarizing(draw: st.DrawFn) -> Phrase:
             return (*talked, draw(step), configure, draw(trouble), draw(on_with), draw(moves_of(on)), draw(step))
 
 
+@st.composite
+def deciding(draw: st.DrawFn) -> Phrase:
+    """Hooks are asked about a conversation that others have written; they think, and something comes between."""
+    on = draw(lane)
+    written = (MakeLane(on), *(AppendEntry(on), AppendEntry(on, assistant=True)) * draw(st.integers(1, 3)))
+    run, step = st.builds(Run, st.just(on), prompt, st.none(), handle), st.one_of(compacts(on), leaves(on))
+    asked = st.one_of(run, run, step)
+    said = some(st.one_of(talk(st.just(on)), st.just(Say(on)), st.just(AppendEntry(on))), 2)
+    on_with = st.sampled_from([Resume(on), Drive(on), Drive(on, handle=1)])
+    match draw(st.integers(0, 3)):
+        case 0 | 1:
+            return (*written, draw(asked), *draw(said), draw(trouble), draw(on_with), *draw(said), draw(asked))
+        case 2:  # dies or fails where they are asked, and again
+            return (*written, draw(sooner), draw(asked), draw(on_with), draw(trouble), draw(on_with), draw(asked))
+        case _:  # aborted
+            return (*written, draw(asked), draw(trouble), Abort(on), draw(on_with), *written[1:], draw(asked))
+
+
 _circling: st.SearchStrategy[tuple[Reply, ...]] = st.builds(
     lambda reply, times: (reply,) * times,
     st.sampled_from(
@@ -308,6 +326,7 @@ MIXES: dict[str, st.SearchStrategy[Phrase]] = {
     "agents as tools": calling_agents(),
     "what is tried again, and limits": trying_again(),
     "what is summarized": summarizing(),
+    "what hooks decide about summaries": deciding(),
 }
 FIRST: dict[str, st.SearchStrategy[tuple[Reply, ...]]] = {
     "agents as tools": calling.map(lambda reply: (reply,)),
@@ -323,6 +342,7 @@ SPECIAL: dict[str, st.SearchStrategy[Reply]] = {
     "what people are asked": calls_of("asked", "maybe", "maybe", "check", "check", "locked", "locked", "safe", "never"),
     "what is delivered later": calls_of("later", "later", "later", "safe", "alone", "maybe"),
     "what is summarized": _brief,
+    "what hooks decide about summaries": _brief,
     "what tools ask": calls_of("query", "query", "survey", "survey", "safe", "alone", "later"),
 }
 """Replies that a mix has something to do with, where others would not do."""
@@ -331,8 +351,13 @@ _summed: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Reply, st.sampled_from(["hang", "hang", "hang", "cut", "long"])),
     st.builds(Reply, st.just("fail"), after_ms=st.sampled_from([None, 0, RETRY_AFTER_MS])),
 )
-HOOKS: dict[str, st.SearchStrategy[Hooks]] = {"what hooks say to runs, calls and moves": hooks()}
+HOOKS: dict[str, st.SearchStrategy[Hooks]] = {
+    "what hooks say to runs, calls and moves": hooks(),
+    "what is summarized": st.one_of(st.just(()), hooks_about_summaries),
+    "what hooks decide about summaries": hooks_about_summaries,
+}
 """The hooks of the agents, in programs of a mix that is about them."""
+SUMMED = ("what is summarized", "what hooks decide about summaries")
 
 SHARES = {
     "lanes that move, branches that are renamed or deleted": 0.6,
@@ -342,6 +367,7 @@ SHARES = {
     "what is tried again, and limits": 0.5,
     "what is delivered later": 0.2,
     "what tools ask": 0.3,
+    "what hooks decide about summaries": 0.8,
 }
 """Of mixes whose programs are long, how many are played for one of another mix."""
 
@@ -349,9 +375,9 @@ SHARES = {
 def programs_about(mix: str) -> st.SearchStrategy[Program]:
     """Programs of one of the mixes."""
     found = programs_of(MIXES[mix], SPECIAL.get(mix), FIRST.get(mix))
-    if mix == "what is summarized":
+    if mix in SUMMED:
         summed = st.lists(_summed, max_size=5).map(tuple)
-        return st.builds(_with_summaries, found, hooks_about_summaries, summings, summed)
+        return st.builds(_with_summaries, found, HOOKS[mix], summings, summed)
     return st.builds(_with_hooks, found, HOOKS[mix]) if mix in HOOKS else found
 
 
