@@ -81,6 +81,7 @@ class Servers:
         self.zygote = zygote
         self.notes = notes
         self._held: list[socket.socket] = []
+        self._processes: list[int] = []
 
     def stdio(self, *arguments: str) -> dict[str, Any]:
         """What a ``StdioServer`` is given beside its name."""
@@ -104,24 +105,32 @@ class Servers:
         await self.gone()
 
     async def gone(self) -> None:
-        """Return once the process that was forked last is gone."""
-        self._held[-1].setblocking(False)
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.get_running_loop().sock_recv(self._held[-1], 1)
+        """Return once the process that was forked last is gone, with all that it listened on."""
+        loop, process, ended = asyncio.get_running_loop(), self._processes[-1], asyncio.Event()
+        loop.add_reader(process, ended.set)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await ended.wait()
+        finally:
+            loop.remove_reader(process)
 
     def fork(self, *arguments: str) -> socket.socket:
         """A process of the zygote; reading from what is given ends when it does."""
-        asked = {"arguments": list(arguments), "environment": self.environment()}
+        asked = {"arguments": list(arguments), "environment": self.environment(), "tell": True}
         held = socket.socket(socket.AF_UNIX)
         self._held.append(held)
         held.connect(self.zygote)
         with open(os.devnull, "r+b") as nothing:
             socket.send_fds(held, [json.dumps(asked).encode()], [nothing.fileno()] * 2 + [2])
+        with held.makefile() as told:
+            self._processes.append(os.pidfd_open(int(told.readline())))
         return held
 
     def close(self) -> None:
         for held in self._held:
             held.close()
+        for process in self._processes:
+            os.close(process)
 
 
 @pytest.fixture(scope="session")
