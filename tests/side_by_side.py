@@ -13,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 TESTS = Path(__file__).parent
 FIRST = ("cases", "crash", "docs", "hooks", "session", "storage")
@@ -21,6 +23,7 @@ FIRST = ("cases", "crash", "docs", "hooks", "session", "storage")
 NONE_COLLECTED = 5
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 4 << 30
+PATIENCE_S = 10
 
 
 def halves(folders: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -45,28 +48,37 @@ def in_memory() -> str | None:
     return str(MEMORY) if roomy else None
 
 
+def end(part: subprocess.Popen[Any]) -> None:
+    """End a half that goes on as Ctrl-C does, so that it ends what it has started; and all of it that is left then."""
+    if part.poll() is None:
+        part.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            part.wait(PATIENCE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(part.pid, signal.SIGKILL)
+    part.wait()
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the tests; the exit code of pytest."""
     command = [sys.executable, "-m", "pytest", *arguments]
     if names_a_path(arguments) or (os.cpu_count() or 1) < 2:
         return subprocess.run(command, cwd=TESTS.parent, check=False).returncode
     shown, later = halves(sorted(path.name for path in TESTS.iterdir() if path.is_dir()))
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(dir=in_memory()) as files:
+    left = tempfile.TemporaryDirectory(dir=in_memory(), ignore_cleanup_errors=True)
+    with tempfile.TemporaryFile() as output, left as files:
         environment = os.environ | {"TMPDIR": files}
-        other = subprocess.Popen(
-            [*command, "-p", "no:cacheprovider", *later],
-            cwd=TESTS.parent,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+        options: dict[str, Any] = {"cwd": TESTS.parent, "env": environment, "start_new_session": True}
+        silent = [*command, "-p", "no:cacheprovider", *later]
+        parts = [
+            subprocess.Popen([*command, *shown], **options),
+            subprocess.Popen(silent, stdout=output, stderr=subprocess.STDOUT, **options),
+        ]
         try:
-            first = subprocess.run([*command, *shown], cwd=TESTS.parent, env=environment, check=False)
-            codes = [first.returncode, other.wait()]
-        except BaseException:
-            other.kill()
-            other.wait()
-            raise
+            codes = [part.wait() for part in parts]
+        finally:
+            for part in parts:
+                end(part)
         output.seek(0)
         sys.stdout.flush()
         for piece in iter(lambda: output.read(1 << 16), b""):

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from agentlane import AgentLane, ModelIdentity, Session
+from agentlane import AgentLane, ModelIdentity, RetryPolicy, Session
 from agentlane.model import ModelLimits
 from agentlane.testing import ScriptedModel, check_invariants, fail
-from tests.driver.compacting import answers, counted, memory_session, path, said, summaries, tokens
+from tests.driver.compacting import answers, counted, memory_session, path, said, summaries, talk, tokens
 
 WINDOW = 900
 
@@ -48,3 +48,35 @@ async def test_what_is_kept_fits_the_model_that_refused(session: Session, writte
     assert (result.status, result.text) == ("completed", "from the small one"), result.error
     assert (await path(lane))[-2].startswith("model") and len(summaries(large)) == 1
     assert sum(map(tokens, answers(small)[-1].messages)) <= WINDOW
+
+
+@pytest.mark.parametrize("first", [200_000, None], ids=["told", "not told"])
+async def test_a_fallbacks_window_counts_once_it_has_refused(session: Session, first: int | None) -> None:
+    busy = fail("overloaded", retryable=True)
+    large, small = (ModelIdentity(provider="p", name=name) for name in ("large", "small"))
+    script = [said(f"a{number}", 6_000) for number in range(30)]
+    model = ScriptedModel(
+        [*script, busy],
+        identity=large,
+        limits=ModelLimits(context_tokens=first),
+        summaries=[busy],
+    )
+    other = ScriptedModel(
+        ["done"],
+        identity=small,
+        limits=ModelLimits(context_tokens=8_000),
+        summaries="S1",
+        overflow_chars=3 * 8_000,
+    )
+    retry = RetryPolicy(attempts=4, base_ms=0, cap_ms=0)
+    lane = await session.lane("main", counted([model, other], retry=retry))
+    await talk(lane, *(f"u{number}" for number in range(29)))
+
+    result = await lane.run(said("u29", 3_000))
+    assert result.status == "completed" and result.text.startswith("a29")
+    result = await lane.run(said("u30", 3_000))
+
+    assert (result.status, result.text) == ("completed", "done")
+    refused, taken = answers(other)
+    assert sum(map(tokens, refused.messages)) > 8_000 > sum(map(tokens, taken.messages))
+    assert sum(map(tokens, taken.messages)) >= 8_000 // 8
